@@ -1,7 +1,7 @@
 """A Spark session that can run the connectors of this package.
 
 Spark starts Python workers as ``python3`` from PATH by default, and a worker with another interpreter cannot import
-what the driver has. The rest are defaults, all of which the caller may override; those for one machine are left out if
+what the driver has. The rest are defaults, which the caller may override; those for one machine are omitted if
 the master is a cluster.
 """
 
@@ -110,7 +110,7 @@ def _configured(app_name: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _python_of_cluster(conf: Mapping[str, str]) -> str:
-    """Return the Python of the workers, which Spark starts by the same path on the executors and on the driver."""
+    """Return the workers' Python, which Spark starts by the same path on the executors and on the driver."""
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if shutil.which(python) is None:
         raise FileNotFoundError(
@@ -121,7 +121,7 @@ def _python_of_cluster(conf: Mapping[str, str]) -> str:
 
 
 def active_in_thread(session: SparkSession) -> SparkSession:
-    """Make a session the one that Spark looks into for formats in the calling thread; only its first thread has it.
+    """Make a session active in the calling thread, where Spark looks for formats; it is active only in its first one.
 
     Sessions of Spark Connect need it in no thread.
     """

@@ -13,12 +13,12 @@ PLACES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def browser_path() -> str | None:
-    """Return Chromium's place, or what CHROMIUM names; None if there is none."""
+    """Return Chromium's path, or the environment variable CHROMIUM; None if there is none."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PLACES)), None)
 
 
 def launch(playwright: Playwright, path: str) -> Browser:
-    """Start it without a window."""
-    # A root without user namespaces, as in a container, has no sandbox; the pages are our own.
+    """Start it headless."""
+    # Chromium has no sandbox for a root without user namespaces, as in a container; the pages are our own.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     return playwright.chromium.launch(executable_path=path, args=arguments)

@@ -79,7 +79,7 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look again and again while the block runs."""
+        """Sample repeatedly while the block runs."""
         done = threading.Event()
 
         def go_on() -> None:

@@ -1,11 +1,11 @@
-"""Spark's classes as the JVM has them in memory, kept in a file, so that a Spark that lives for seconds starts sooner.
+"""An archive of Spark's loaded Java classes, so that a Spark session that runs for seconds starts faster.
 
-Before its first query is through, Spark loads and verifies some fifteen thousand classes, which is half of what such a
-start costs. Java can map them from an archive of an earlier run (JEP 350). The archive belongs to one Java and to one
-installation of PySpark, so it lies in the environment, and goes with it: 150 MB. A JVM that it does not fit goes on
+Before its first query ends, Spark loads and verifies some fifteen thousand classes, half of the cost of such a
+start. Java can map them from an archive of an earlier run (JEP 350). The archive fits one Java and one
+installation of PySpark, so it is inside the environment: 150 MB. A JVM that it does not fit continues
 without it.
 
-Run as ``python -m lab.class_archive`` (as ``make test`` does) to have it made, if there is none.
+``python -m lab.class_archive`` (called by ``make test``) makes it, if there is none.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sparkonce.jobs.shared.child_process import kill_session
 
 _ON_LINUX = " -Djdk.lang.Process.launchMechanism=VFORK -XX:+UseTransparentHugePages" if sys.platform == "linux" else ""
 SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC{_ON_LINUX}"
-"""Of a JVM that lives for seconds or minutes: the slower compiler takes a third of its processor time, and pays back
-nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop runs
-`chmod` for each file of a checkpoint, and to start a process without a helper in between costs half. Huge pages save
+"""For a JVM that runs for seconds or minutes: the slower compiler takes a third of its CPU time, and pays back
+nothing. Without it Java reserves room for a fifth of the code only, and discards some to compile it again. Hadoop runs
+`chmod` for each file of a checkpoint; starting a process without a helper halves the cost. Huge pages save
 about a tenth of a start's CPU time on a virtual machine, where a TLB miss costs twice as much."""
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""An archive that does not fit is no news."""
+"""Do not warn about an archive that does not fit."""
 VARIABLE = "SPARK_SUBMIT_OPTS"
-"""Where whatever starts Spark's JVM reads its options."""
+"""The environment variable with options for Spark's JVM."""
 LIMIT_S = 300.0
 
 
@@ -45,13 +45,13 @@ def archive() -> Path | None:
 
 
 def options() -> str:
-    """Return the options of a JVM that lives for seconds, with the archive if there is one."""
+    """Return the options of a short-lived JVM, with the archive if there is one."""
     path = archive()
     return f"{SHORT_JVM} -XX:SharedArchiveFile={path} {QUIET}" if path is not None and path.exists() else SHORT_JVM
 
 
 def make() -> None:
-    """Make the archive if there is none; says what went wrong, and all else goes on without it."""
+    """Make the archive if there is none; report an error, and continue without it."""
     path = archive()
     if path is None or path.exists():
         return
@@ -76,7 +76,7 @@ def make() -> None:
                 # Its JVM, which has the same pipe, writes the archive after Python has ended.
                 printed, _ = job.communicate(timeout=LIMIT_S)
             except BaseException as error:
-                kill_session(job.pid)  # nobody has waited for Python yet, so that no other process has its id
+                kill_session(job.pid)  # Python has not been waited for yet, so no other process has its id
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
                 print(f"Spark took more than {LIMIT_S:.0f} s; going on without it", file=sys.stderr)
@@ -88,7 +88,7 @@ def make() -> None:
 
 
 def run_queries(folder: Path) -> None:
-    """Load the classes: a stream from a topic to a table, one that counts in windows, and a query over the table."""
+    """Load the classes: a stream from a topic to a table, a windowed aggregation, and a query over the table."""
     from lab.verify.records import Sending, create_topic
     from lab.verify.records import make as make_records
     from sparkonce.broker_lite.embedded import EmbeddedBroker

@@ -43,17 +43,17 @@ APP_ID = "flights"
 MOST_RECORDS = 300_000
 """Of 336,776 flights: a tenth more must be left."""
 LATER_PART = 10
-"""One record for so many comes after the tables were judged."""
+"""Records added after the tables were checked: one for so many."""
 _SESSION = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
 _OUR_ERRORS = "sparkonce."
 
 Record = tuple[bytes, bytes]
-"""Key and value. The value holds the flight's number, so no two are alike."""
+"""Key and value. The value contains the flight's number, so all are different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One way from the topic to a table of its own; ``title`` is what the reader sees."""
+    """One way from the topic to its own table; ``title`` is shown in the output."""
 
     name: str
     title: str
@@ -62,11 +62,11 @@ class Pipeline:
     begins_at_table: bool = False
 
     def source_options(self, table: Path) -> dict[str, str]:
-        """Return the options that the source has beside the topic's."""
+        """Return the options of the source, besides the topic's."""
         return {"offsetStore": f"delta:{table}", "appId": APP_ID} if self.begins_at_table else {}
 
     def sink_options(self) -> dict[str, str]:
-        """Return the options that the sink has beside path and checkpoint."""
+        """Return the options of the sink, besides path and checkpoint."""
         return {"appId": APP_ID} if self.sink == "delta_once" else {}
 
 
@@ -77,7 +77,7 @@ WITHOUT_STORE = Pipeline("earliest", "kafka_once -> delta_once, no offsetStore",
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What a table holds of the records that were sent."""
+    """How a table's rows compare with the records that were sent."""
 
     records: int
     rows: int
@@ -98,27 +98,27 @@ class Count:
 
 
 def judge(sent: Iterable[Record], found: Sequence[Record]) -> Count:
-    """Hold the rows of a table against the records that were sent."""
+    """Compare the rows of a table with the records that were sent."""
     records, distinct = set(sent), set(found)
     return Count(len(records), len(found), len(distinct), len(records - distinct), len(distinct - records))
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the run found, for the table, the last line and the exit code."""
+    """The results of the run, for the table, the last line and the exit code."""
 
     counts: Mapping[str, Count]
-    """By the pipeline's name, after the checkpoint was deleted and the pipeline ran again."""
+    """By the pipeline's name, after its checkpoint was deleted and it ran again."""
     later: Count
     """Ours with offsetStore, after more records and one more deletion."""
     refused: str | None
     """The error of ours without offsetStore when there were old and new records; None if it did not stop."""
     untouched: bool
-    """Whether that pipeline left its table as it was."""
+    """Whether that pipeline left its table unchanged."""
 
     @property
     def good(self) -> bool:
-        """Whether ours is right everywhere, and the JVM's side, if it ran, shows what ours avoids."""
+        """Whether ours is right in all cases, and the JVM's side, if it ran, shows the fault."""
         ours = all(count.is_right for name, count in self.counts.items() if name != JVM.name)
         shown = JVM.name not in self.counts or self.counts[JVM.name].duplicated > 0
         return ours and shown and self.later.is_right and self.refused is not None and self.untouched
@@ -134,7 +134,7 @@ class Findings:
 
 
 class Run:
-    """Pipelines over one topic, each with a table and a checkpoint below ``folder``."""
+    """Pipelines over one topic, each with a table and a checkpoint under ``folder``."""
 
     def __init__(self, spark: SparkSession, bootstrap_servers: str, folder: Path, partitions: int) -> None:
         self._spark = spark
@@ -149,7 +149,7 @@ class Run:
         self._sent.extend(records)
 
     def copy(self, pipeline: Pipeline) -> None:
-        """Run a pipeline until it has read what is there.
+        """Run a pipeline until it has read all available records.
 
         Raises:
             StreamingQueryException: if it stops with an error.
@@ -173,11 +173,11 @@ class Run:
         writer.start(str(table)).awaitTermination()
 
     def lose_checkpoint(self, pipeline: Pipeline) -> None:
-        """Delete what Spark remembers of a pipeline."""
+        """Delete a pipeline's checkpoint."""
         shutil.rmtree(self._checkpoint(pipeline))
 
     def count(self, pipeline: Pipeline) -> Count:
-        """Read a pipeline's table with delta-rs and judge it."""
+        """Read a pipeline's table with delta-rs and compare it."""
         rows = DeltaTable(self._table(pipeline)).to_pyarrow_table(columns=["key", "value"])
         return judge(self._sent, list(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)))
 
@@ -193,9 +193,9 @@ class Run:
 
 
 def compare(run: Run, pipelines: Sequence[Pipeline], records: Sequence[Record], more: Sequence[Record]) -> Findings:
-    """Run everything; ``more`` comes after the tables were judged.
+    """Run everything; ``more`` records are added after the tables were checked.
 
-    ``pipelines`` holds `OURS` and `WITHOUT_STORE`, and `JVM` where its jars are there.
+    ``pipelines`` has `OURS` and `WITHOUT_STORE`, and `JVM` if its jars are available.
     """
     print(f"{len(records):,} flights go to the topic {TOPIC}")
     run.send(records)
@@ -222,7 +222,7 @@ def compare(run: Run, pipelines: Sequence[Pipeline], records: Sequence[Record], 
 
 
 def _refusal(run: Run, pipeline: Pipeline) -> str | None:
-    """Run a pipeline that should stop, and return its reason, without Spark's wrapping."""
+    """Run a pipeline that should stop, and return its error without Spark's wrapping."""
     try:
         run.copy(pipeline)
     except StreamingQueryException as error:
@@ -244,7 +244,7 @@ def _print_table(pipelines: Sequence[Pipeline], counts: Mapping[str, Count]) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison; returns the exit code."""
+    """Run the comparison; return the exit code."""
     options = _parse(arguments)
     conf, pipelines = dict(_SESSION), [OURS, WITHOUT_STORE]
     if not options.only_ours:

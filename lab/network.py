@@ -1,8 +1,8 @@
-"""A network that can be broken: a TCP proxy in front of a server, through which its clients reach it.
+"""A TCP proxy in front of a server, with which its clients' network can be broken.
 
-Each connection is two threads that copy bytes. While the proxy is cut, connections are closed, and new ones at once;
-while it stalls, nothing is copied, and nobody gets an error. What the server sends by connections of its own does not
-pass here: a broker that nobody reaches still reaches the others.
+Each connection has two threads that copy bytes. While the proxy is cut, open connections are closed, and new ones at
+once; while it stalls, nothing is copied, and nobody gets an error. Connections opened by the server bypass it:
+a broker that clients cannot reach still reaches the other brokers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BYTES = 65536
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now, for a server that is about to be started.
+    """Return a port without a listener, for a server that is about to start.
 
     For a minute the system assigns it to no other process, as the closed connection is in TIME_WAIT. A server that
     sets SO_REUSEADDR, as Java's and asyncio's do, can listen on it.
@@ -29,9 +29,9 @@ def free_port() -> int:
 
 
 class Proxy:
-    """Listens in the place of one server, from construction to `close`; a context manager.
+    """Listens in place of one server, from construction to `close`; a context manager.
 
-    ``target_port`` may be None: then the server is to listen on the proxy's own port, at another loopback address.
+    ``target_port`` None: the server will listen on the proxy's own port, at another loopback address.
     """
 
     def __init__(self, target_port: int | None, host: str = "127.0.0.1", target_host: str = "127.0.0.1") -> None:
@@ -53,17 +53,17 @@ class Proxy:
         self.close()
 
     def cut(self) -> None:
-        """Close what is open, and refuse what comes."""
+        """Close open connections, and refuse new ones."""
         with self._lock:
             self._cut = True
         self._close_all()
 
     def stall(self) -> None:
-        """Let bytes wait on their way; connections stay open."""
+        """Stop copying bytes; connections stay open."""
         self._flowing.clear()
 
     def heal(self) -> None:
-        """Let everything through again; bytes that waited go first."""
+        """Copy again; waiting bytes go first."""
         with self._lock:
             self._cut = False
         self._flowing.set()

@@ -1,8 +1,8 @@
-"""Find and start the real software to compare with: Apache Kafka and its tools, Spark's JVM Kafka connector, Delta's.
+"""Find and start the software to compare with: Apache Kafka and its tools, Spark's JVM Kafka connector, Delta's sink.
 
-Kafka's jars come from a directory named by `KAFKA_LIBS`, those of Spark's connector from the comma list
-`SPARK_KAFKA_JARS`, or else from Maven, copied once into a cache of the user's. Where neither is there, callers get None
-or `PeerMissingError`, with the reason and the way out.
+Kafka's jars come from a directory named by `KAFKA_LIBS`, those of Spark's connector from the comma-separated list
+`SPARK_KAFKA_JARS`, otherwise from Maven, copied once into the user's cache. If both are missing, callers get None
+or `PeerMissingError`, with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ KAFKA_ARTIFACTS = (
 )
 TOOL_TIMEOUT_S = 300
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Options of a Java that lives for seconds, and is not measured: the slower compiler would pay back nothing."""
+"""Options of a short-lived Java that is not measured: the slower compiler would pay back nothing."""
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 SPARK_KAFKA_ARTIFACTS = (
     ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-    # Named, since Maven has no 4.2.0 of it; the connector works beside 4.1.1.
+    # Named explicitly, since Maven has no 4.2.0 of it; the connector works with 4.1.1.
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.1"),
 )
 SPARK_AVRO_ARTIFACTS = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
-"""Maven has no 4.2.0 of it; from_avro works beside Spark 4.2."""
+"""Maven has no 4.2.0 of it; from_avro works with Spark 4.2."""
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _SERVER_PROPERTIES = """\
 process.roles=broker,controller
@@ -84,7 +84,7 @@ def missing_kafka_reason() -> str | None:
 def run_tool(
     class_name: str, *args: str, timeout_s: float = TOOL_TIMEOUT_S, java_options: Sequence[str] = QUICK_JVM
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of Kafka's own tools and return its output; a non-zero exit is the caller's to judge.
+    """Run one of Kafka's own tools and return its output; the caller checks for a non-zero exit code.
 
     Raises:
         PeerMissingError: if Kafka's jars or a Java are missing.
@@ -94,10 +94,10 @@ def run_tool(
 
 
 def spark_kafka_jars() -> list[str]:
-    """Return the jars of Spark's JVM Kafka connector, for `spark.jars`: of `SPARK_KAFKA_JARS`, or else from Maven.
+    """Return the jars of Spark's JVM Kafka connector, for `spark.jars`: `SPARK_KAFKA_JARS`, or from Maven.
 
     Raises:
-        PeerMissingError: if neither has them.
+        PeerMissingError: if they are not available.
     """
     named = os.environ.get("SPARK_KAFKA_JARS")
     if named:
@@ -122,10 +122,10 @@ def spark_avro_jars() -> list[str]:
 
 
 def jvm_session() -> dict[str, str]:
-    """Return the settings of a session that has Spark's JVM Kafka connector and Delta's JVM sink.
+    """Return the settings of a session with Spark's JVM Kafka connector and Delta's JVM sink.
 
     Raises:
-        PeerMissingError: if the jars of one of the two are not to be had.
+        PeerMissingError: if the jars of one of the two are not available.
     """
     return {
         "spark.jars": ",".join([*spark_kafka_jars(), *delta_jars()]),
@@ -136,7 +136,7 @@ def jvm_session() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class KafkaNode:
-    """One of the nodes of a cluster, each a broker and a controller: its id, its ports, and all the controllers."""
+    """A node of a cluster, both broker and controller: its id, its ports, and all the controllers."""
 
     node_id: int
     port: int
@@ -145,12 +145,12 @@ class KafkaNode:
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """The number of nodes."""
         return self.voters.count(",") + 1
 
 
 def kafka_nodes(count: int) -> list[KafkaNode]:
-    """Return the nodes of a cluster, on free ports of the loopback address; ids are counted from 1."""
+    """Return the nodes of a cluster, on free ports of the loopback address; ids count from 1."""
     ports = [free_port() for _ in range(2 * count)]
     pairs = list(zip(ports[:count], ports[count:], strict=True))
     voters = ",".join(f"{node_id}@127.0.0.1:{quorum}" for node_id, (_, quorum) in enumerate(pairs, 1))
@@ -158,15 +158,15 @@ def kafka_nodes(count: int) -> list[KafkaNode]:
 
 
 class RealKafka:
-    """A real Apache Kafka (KRaft) on ephemeral ports of the loopback address, alone or a node; a context manager.
+    """A real Apache Kafka (KRaft) on ephemeral ports of the loopback address, single or a node; a context manager.
 
     Args:
-        data_dir: where its files live; by default a temporary folder that is removed at the end.
-        config: settings that are added to those a node needs.
+        data_dir: its log directory; by default a temporary folder that is deleted at the end.
+        config: settings added to those a node needs.
         heap: of the Java process.
-        java_options: others of that process; `QUICK_JVM` where nothing is measured.
-        node: which one of a cluster it is. By default it is alone; else `await_ready` says when it serves, since a
-            node does so only when most of the others are up.
+        java_options: further ones of that process; `QUICK_JVM` if it is not measured.
+        node: its node in a cluster. By default it is a single node; else `await_ready` returns when it serves, since a
+            node does so only when most of the others are running.
 
     Raises:
         PeerMissingError: if Kafka's jars or a Java are missing, or Kafka does not start.
@@ -208,7 +208,7 @@ class RealKafka:
         return self._child.pid
 
     def kill(self) -> None:
-        """End Kafka by SIGKILL, as a crash would; `restart` brings it back."""
+        """SIGKILL Kafka; `restart` starts it again."""
         self._child.kill()
         self._child.wait()
 
@@ -241,10 +241,10 @@ class RealKafka:
         self.close()
 
     def await_ready(self) -> None:
-        """Return when it serves.
+        """Wait until it serves.
 
         Raises:
-            PeerMissingError: if it does not in time; it is stopped then.
+            PeerMissingError: if it does not in time; then it is stopped.
         """
         try:
             self._await_port(self.node.port)
@@ -276,7 +276,7 @@ class RealKafkaCluster:
     """Several nodes of Apache Kafka on this machine; a context manager.
 
     Args:
-        nodes: how many; each is a broker and a controller, with ids from 1 on.
+        nodes: how many; each is a broker and a controller, with ids from 1.
         config: settings of each, added to those that a node needs.
         heap: of each Java process.
 
@@ -297,7 +297,7 @@ class RealKafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All of them."""
+        """The addresses of all nodes."""
         return ",".join(each.bootstrap_servers for each in self._nodes.values())
 
     @property
@@ -306,11 +306,11 @@ class RealKafkaCluster:
         return [each.pid for each in self._nodes.values()]
 
     def kill(self, node_id: int) -> None:
-        """End one by SIGKILL; `restart` brings it back."""
+        """SIGKILL a node; `restart` starts it again."""
         self._nodes[node_id].kill()
 
     def restart(self, node_id: int) -> None:
-        """Start one again after `kill`; returns when it serves.
+        """Start a node again after `kill`; returns when it serves.
 
         Raises:
             PeerMissingError: if it does not start.
@@ -318,7 +318,7 @@ class RealKafkaCluster:
         self._nodes[node_id].restart()
 
     def close(self) -> None:
-        """End all, and remove what they wrote; a second call does nothing.
+        """Kill all, and delete their files; a second call does nothing.
 
         By SIGKILL: the last ones would wait for a controlled shutdown, and the files are not needed any more.
         """

@@ -1,7 +1,7 @@
-"""Find the real software around S3: Spark's file system for ``s3a://``, and versitygw, a server with S3's interface.
+"""Find the software around S3: Spark's file system for ``s3a://``, and versitygw, a server with S3's interface.
 
-Spark's ``s3a://`` is hadoop-aws, of the version of Spark's Hadoop. It asks for the whole AWS SDK in one jar of 600 MB;
-the modules named here are what it loads, 18 MB.
+Spark's ``s3a://`` is hadoop-aws, in the version of Spark's Hadoop. It depends on the whole AWS SDK, a jar of 600 MB;
+the modules named here are those that it loads, 18 MB.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSITYGW_VERSION = "v1.8.0"
 BUILD_LIMIT_S = 1800
 HADOOP_VERSION = "3.5.0"
 AWS_SDK_VERSION = "2.35.4"
-"""The one that hadoop-aws was built with."""
+"""The version that hadoop-aws was built with."""
 S3A_ARTIFACTS = (
     ("org.apache.hadoop", "hadoop-aws", HADOOP_VERSION),
     *(("software.amazon.awssdk", name, AWS_SDK_VERSION) for name in ("s3-transfer-manager", "sts", "apache-client")),
@@ -38,9 +38,9 @@ def s3a_jars() -> list[str]:
 
 
 def versitygw() -> str:
-    """Return the server's command, which Go builds once: two minutes on two cores, and kept in the cache (60 MB).
+    """Return the server's path; Go builds it once: two minutes on two cores, kept in the cache (60 MB).
 
-    The environment variable `VERSITYGW` names one that is there.
+    The environment variable `VERSITYGW` may name an existing one.
 
     Raises:
         PeerMissingError: if there is no Go, or it cannot build it.

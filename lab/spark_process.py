@@ -1,6 +1,6 @@
-"""A Spark session in a process of its own, which runs queries side by side until it is killed.
+"""A Spark session in a separate process, which runs queries side by side until it is killed.
 
-On a cluster its executors are processes of others; they are known by the folder of crash plans in their environment.
+On a cluster its executors descend from other processes; the crash folder in their environment identifies them.
 
 `SparkProcess` starts it as ``python -m lab.spark_process CONF_JSON``. A query is a dataclass whose
 module has ``start(spark, query)``; a request holds its name, module, class and fields. Events: ``ready`` once, then
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
 START_LIMIT_S = 180.0
 SESSION_ENDED = "the Spark session ended unexpectedly"
 LOOK_EVERY_S = 0.05
-"""How long a query that has ended may go unnoticed; each look at each query is a call into the JVM."""
+"""How late the end of a query may be noticed; each check of each query is a call into the JVM."""
 ERROR_CHARACTERS = 2000
 _READ_BYTES = 65536
 _NAMED_ERROR = re.compile(r"^(?:[\w.]*\.)?\w*(?:Error|Exception|Interrupt)\b")
 
 
 class SessionError(RuntimeError):
-    """Spark did not start, or a query did not get through; the message says why."""
+    """Spark did not start, or a query did not finish; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who starts a driver, and where: what may be different when it is started again."""
+    """The user and folder with which a driver starts: what may change when it is started again."""
 
     folder: Path
-    """Its working directory; its log is there."""
+    """Its working directory, with its log."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that are not as in this process."""
+    """Environment variables that differ from this process's."""
     python: str = sys.executable
-    """The path of the interpreter."""
+    """The path of the Python interpreter."""
 
 
 class SparkProcess(ChildProcess):
-    """A Spark session in a process of its own, with crash plans from ``crash_folder``.
+    """A Spark session in a separate process, with crash plans from ``crash_folder``.
 
     Raises:
         SessionError: if it does not start; the message holds the end of its log.
@@ -84,30 +84,30 @@ class SparkProcess(ChildProcess):
             raise SessionError(f"Spark did not start; its log ends with:\n{self.log_tail()}")
 
     def kill(self) -> int:
-        """SIGKILL the session, its executors and all they have started; returns how many processes that were."""
+        """SIGKILL the session, its executors and all their descendants; return how many processes."""
         killed = self.kill_driver()
         while left := list(self.executor_processes()):
             killed += kill_processes(left)
         return killed
 
     def kill_driver(self) -> int:
-        """SIGKILL the session and what it has started itself; executors on a cluster notice that it is gone."""
+        """SIGKILL the session and its descendants; executors on a cluster notice that it is gone."""
         return super().kill()
 
     def executor_processes(self) -> Iterator[psutil.Process]:
-        """Yield the processes on this machine that run for the session and are not of it: executors, Python workers."""
+        """Yield the session's processes on this machine outside it: executors, Python workers."""
         for process in processes_with(FOLDER_VARIABLE, self._crash_folder):
             with contextlib.suppress(ProcessLookupError):
                 if os.getsid(process.pid) != self.pid:
                     yield process
 
     def start(self, name: str, query: Any) -> None:
-        """Start a query; `ended` returns whether it is over. Names are used once."""
+        """Start a query; `ended` returns whether it has ended. A name is used once."""
         kind = type(query)
         self.send({"name": name, "module": kind.__module__, "class": kind.__name__, "fields": asdict(query)})
 
     def ended(self, name: str) -> tuple[bool, str | None]:
-        """Whether a query is over, and its error if it ended with one."""
+        """Whether a query has ended, and its error if it failed."""
         try:
             while name not in self._ends and (event := self.receive(0)):
                 self._ends[event["ended"]] = event["error"]
@@ -119,8 +119,8 @@ class SparkProcess(ChildProcess):
 class _Session:
     """The requests and events of one Spark session, in its process.
 
-    Queries are started from the main thread, the only one in which Spark finds Python data sources; it also looks now
-    and then which of them have ended.
+    Queries are started from the main thread, the only one in which Spark finds Python data sources; it also checks
+    from time to time which of them have ended.
     """
 
     def __init__(self, spark: SparkSession, tell: Callable[..., None]) -> None:
@@ -147,7 +147,7 @@ class _Session:
             module = import_module(request["module"])
             query = getattr(module, request["class"])(**request["fields"])
             self._running[request["name"]] = module.start(self._spark, query)
-        except Exception as error:  # the parent decides what it means
+        except Exception as error:  # the parent decides what the error means
             self._tell(ended=request["name"], error=essence(str(error) or type(error).__name__))
 
     def _tell_ended(self) -> None:
@@ -159,7 +159,7 @@ class _Session:
 
 
 def essence(text: str) -> str:
-    """Return the line of a Spark error that names what happened: the last one with an exception of Python's or ours."""
+    """Return the line of a Spark error with the cause: the last one with an exception of Python's or ours."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _NAMED_ERROR.match(line) and "StreamingQueryException" not in line]
     return (named[-1] if named else lines[0] if lines else "no message")[:ERROR_CHARACTERS]
@@ -167,7 +167,7 @@ def essence(text: str) -> str:
 
 def main() -> None:
     """Start Spark and serve."""
-    from sparkonce.connectors.session import spark_session  # loaded by the process that needs it
+    from sparkonce.connectors.session import spark_session  # loaded only by this process
 
     tell = event_writer()
     spark = spark_session("sparkonce lab", **json.loads(sys.argv[1]))

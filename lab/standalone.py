@@ -1,12 +1,12 @@
-"""Spark's own cluster manager on one machine: a Master, and two Workers that look like two machines.
+"""Spark's standalone cluster manager on one machine: a Master, and two Workers that look like two machines.
 
-They are Spark's processes, from PySpark's jars. Each Worker has a loopback address of its own (Spark starts no
-speculative attempt on a machine that runs the task already), and a working directory, home, temporary directory and
-user name of its own, which its executors inherit: what they share with a driver is what is at one path for all, as on
-a cluster the table's store is.
+They are Spark's processes, from PySpark's jars. Each Worker has its own loopback address (Spark starts no
+speculative attempt on a machine that runs the task already), working directory, home, temporary directory and
+user name, which its executors inherit: they share with a driver only paths that are equal for all, as
+a cluster shares the table's store.
 
 Every process here leads a process session; a Worker's executors and their Python workers are in the Worker's, so one
-machine can be killed, or stopped and continued, as a whole. The Master keeps its state in files
+machine can be killed, or stopped and continued, as a whole. The Master stores its state in files
 (``spark.deploy.recoveryMode``), so that it can be started again.
 """
 
@@ -33,7 +33,7 @@ from sparkonce.crash_points import FOLDER_VARIABLE
 from sparkonce.jobs.shared.child_process import kill_session, session_members
 
 LIMIT_S = 120.0
-"""How long is waited for a process to be ready, or for the Master to say what is waited for."""
+"""The time limit for a process to be ready, or for the Master to report a state."""
 MASTER_ANSWERS_WITHIN_S = 10.0
 POLL_S = 0.05
 WORKER_TIMEOUT_S = 6
@@ -41,12 +41,12 @@ WORKER_TIMEOUT_S = 6
 MASTER_ADDRESS = "127.0.0.1"
 WORKER_ADDRESSES = ("127.0.0.1", "127.0.0.2")
 CORES = 16
-"""Of each worker. Processor time is shared; the number bounds how many tasks run or stand still at a time."""
+"""Per Worker. CPU time is shared; the number limits how many tasks run or wait at a time."""
 MEMORY = "4g"
 DRIVER_HOST = "driver.internal"
-"""A name for the driver, which is another address for executors than for all others (`hosts_file`)."""
+"""The driver's name, which has another address for executors than for all others (`hosts_file`)."""
 DRIVER_ADDRESS, PROXY_ADDRESS = "127.0.0.3", "127.0.0.4"
-"""Where a driver listens, and where what is between it and its executors does, on the same ports."""
+"""The addresses where a driver listens, and where the proxy between it and its executors does, on the same ports."""
 FoundT = TypeVar("FoundT")
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -60,11 +60,11 @@ appender.console.target=SYSTEM_ERR
 appender.console.layout.type=PatternLayout
 appender.console.layout.pattern=%d %p %c{1}: %m%n
 """
-"""What runs in the foreground logs to standard error; at INFO, where it says that it is ready."""
+"""Processes in the foreground log to standard error; at INFO, with the line that they are ready."""
 
 
 class StandaloneError(RuntimeError):
-    """The cluster did not start, or did not come to the state that was waited for; the message says what it says."""
+    """The cluster did not start, or did not reach a state in time; the message says which."""
 
 
 @dataclass(slots=True)
@@ -74,28 +74,28 @@ class Daemon:
     name: str
     command: Sequence[str]
     ready: str
-    """The line of its log that says so, as a regular expression with one group."""
+    """The line of its log that reports readiness, as a regular expression with one group."""
     environment: Mapping[str, str]
     folder: Path
-    """Where it works and logs."""
+    """Its working directory, with its log."""
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _said_before: int = field(default=0, init=False)
-    """How long the log was when it was started."""
+    """The log's length at its start."""
 
     @property
     def log(self) -> Path:
-        """What it and its executors' launchers have said, over all its lives."""
+        """The log of it and its executors' launchers, over all its runs."""
         return self.folder / "log"
 
     @property
     def pid(self) -> int:
-        """The process id, which is the session id of everything that it has started."""
+        """The process id, which is the session id of all its descendants."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs; also when it is stopped."""
+        """Whether it runs, or is stopped."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *more: str) -> None:
@@ -113,7 +113,7 @@ class Daemon:
             )
 
     def await_ready(self) -> str:
-        """Wait until it serves; returns what the group of `ready` holds.
+        """Wait until it serves; return the group of `ready`.
 
         Raises:
             StandaloneError: if it ends, or is not ready in time.
@@ -128,13 +128,13 @@ class Daemon:
         return wait_for(said, lambda: f"{self.name} is not ready: {self.log_tail()}")
 
     def kill(self) -> None:
-        """SIGKILL the process, and nothing that it has started."""
+        """SIGKILL the process, without its descendants."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def kill_all(self) -> int:
-        """SIGKILL the process and everything that it has started, as when its machine loses power; return how many."""
+        """SIGKILL the process and all its descendants, as a loss of power; return how many."""
         if self._process is None:
             return 0
         killed = kill_session(self.pid)
@@ -142,7 +142,7 @@ class Daemon:
         return killed
 
     def pause(self) -> None:
-        """SIGSTOP the process and everything that it has started."""
+        """SIGSTOP the process and all its descendants."""
         for process in session_members(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGSTOP)
@@ -170,7 +170,7 @@ class StandaloneCluster:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(_LOGGING)
         self.hosts = hosts_file(folder / "hosts", DRIVER_ADDRESS)
-        """Where the JVMs of this cluster find the addresses of names."""
+        """Where this cluster's JVMs look up host names."""
         self.master = self._daemon(
             "master",
             MASTER_ADDRESS,
@@ -192,21 +192,21 @@ class StandaloneCluster:
             raise
 
     def restart_master(self) -> None:
-        """Start the killed Master again at its old address; it reads its state and waits for those it knows."""
+        """Restart the killed Master at its old address; it reads its state and waits for Workers and applications."""
         ports = [self.url.rpartition(":")[2], self._page.rpartition(":")[2]]
         self.master.start("--port", ports[0], "--webui-port", ports[1])
         self.master.await_ready()
 
     def live_workers(self) -> set[str]:
-        """Return the addresses of the Workers that the Master counts as alive; none while it does not answer."""
+        """Return the addresses of the Workers that the Master reports as alive; none while it does not answer."""
         return {each["host"] for each in self._state()["workers"] if each["state"] == "ALIVE"}
 
     def applications(self) -> dict[str, int]:
-        """Return the cores of each application that runs or waits, by id; none while the Master does not answer."""
+        """Return the cores of each running or waiting application, by id; none while the Master does not answer."""
         return {each["id"]: each["cores"] for each in self._state()["activeapps"] if each["state"] != "UNKNOWN"}
 
     def restore(self) -> None:
-        """Start what does not run, let go on what is stopped, and wait until the Master knows both Workers.
+        """Start what does not run, continue what is stopped, and wait until the Master knows both Workers.
 
         Raises:
             StandaloneError: if that takes too long.
@@ -217,13 +217,13 @@ class StandaloneCluster:
             if worker.is_alive:
                 worker.resume()
             else:
-                worker.kill_all()  # what it has started and left behind
+                worker.kill_all()  # descendants that are left
                 worker.start()
                 worker.await_ready()
         self.wait(lambda: len(self.live_workers()) == len(self.workers), "both Workers are alive")
 
     def wait(self, happened: Callable[[], bool], what: str) -> None:
-        """Wait until something has happened.
+        """Wait for a condition.
 
         Raises:
             StandaloneError: if it takes too long.
@@ -252,7 +252,7 @@ class StandaloneCluster:
             f"-Dspark.worker.timeout={WORKER_TIMEOUT_S}",
             "-Dspark.deploy.recoveryMode=FILESYSTEM",
             f"-Dspark.deploy.recoveryDirectory={self._folder / 'recovery'}",
-            "-Dspark.deploy.maxExecutorRetries=-1",  # executors are killed again and again
+            "-Dspark.deploy.maxExecutorRetries=-1",  # executors are killed repeatedly
             f"-Djdk.net.hosts.file={self.hosts}",
             class_archive.options(),
         ]
@@ -265,7 +265,7 @@ class StandaloneCluster:
         return Daemon(name, command, ready, environment, folder)
 
     def _state(self) -> dict[str, Any]:
-        """Return what the Master's page says as JSON; nothing while it does not answer."""
+        """Return the Master's page as JSON; nothing while it does not answer."""
         try:
             with urllib.request.urlopen(f"{self._page}/json/", timeout=LIMIT_S) as answer:  # noqa: S310 - of ours
                 state: dict[str, Any] = json.load(answer)
@@ -299,17 +299,17 @@ def check_master(url: str) -> None:
 
 
 def hosts_file(path: Path, driver: str) -> Path:
-    """Write what a JVM takes in place of the system's names (``jdk.net.hosts.file``); returns the path.
+    """Write a file that a JVM uses in place of the system's names (``jdk.net.hosts.file``); return the path.
 
-    Executors of a standalone cluster and its Master reach the driver under one name. To break the one connection and
-    not the other, the name is an address of its own for each.
+    Executors of a standalone cluster and its Master reach the driver under one name. To break one connection and
+    not the other, the name has a different address for each.
     """
     path.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n{driver} {DRIVER_HOST}\n")
     return path
 
 
 def wait_for(happened: Callable[[], FoundT | None], trouble: Callable[[], str], limit_s: float = LIMIT_S) -> FoundT:
-    """Return what is there as soon as it is.
+    """Wait for a result and return it.
 
     Raises:
         StandaloneError: if it takes too long; ``trouble`` returns the message.

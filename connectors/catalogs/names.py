@@ -21,7 +21,7 @@ class TableName:
         """Read a name by Spark's rules for identifiers.
 
         Raises:
-            OptionError: if it is none, or the path of a table (``delta.`/path```).
+            OptionError: if it is not a valid name, or is the path of a table (``delta.`/path```).
         """
         parts, end = [], 0
         while found := _PART.match(text, end):

@@ -1,4 +1,4 @@
-"""Delta tables by name: where one is, and how one is created that Spark and other engines read by that name.
+"""Delta tables by name: their location, and how to create one that Spark and other engines read by that name.
 
 A Python sink cannot do this: Spark runs it in processes without a session, and nothing there can ask a catalog. So it
 is done in the user's process, where the session is, before the query starts; with Spark Connect the server's catalogs
@@ -106,7 +106,7 @@ def create_table(spark: SparkSession, name: TableName, schema: StructType, parti
 
 
 def _details(lines: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    """Return what is said of the table itself: of several equal names the first, as columns come before."""
+    """Return the details of the table itself: of several equal names the first, as columns come before."""
     headings = [place for place, (name, _) in enumerate(lines) if name == _DETAILS]
     if not headings:
         return {}

@@ -138,7 +138,7 @@ class DeltaStreamWriter:
         return self._start({TABLE_NAME: tableName}, format, outputMode, partitionBy, queryName, options)
 
     def _set(self, setting: _Setting) -> DeltaStreamWriter:
-        """Keep what PySpark's writer is to be told; it checks it at once."""
+        """Store what PySpark's writer would get; it checks it at once."""
         setting(self._rows.writeStream)
         self._settings.append(setting)
         return self
@@ -170,7 +170,7 @@ class DeltaStreamWriter:
         return writer.start()
 
     def _checked(self, given: dict[str, str]) -> dict[str, str]:
-        """Return the options for the sink, after what needs no table is checked, and the table found or created."""
+        """Return the checked options of the sink, with the table found or created."""
         given = source_secrets(FORMAT, self._rows) | given
         options, schema = checked(SinkOptions.read_with_name, given), self._rows.schema
         source = find_source(FORMAT, schema, given)
@@ -181,5 +181,5 @@ class DeltaStreamWriter:
         path = find_or_create_table(self._rows.sparkSession, options.table_name, columns, options.partition_by)
         found = {key: value for key, value in given.items() if key.lower() != TABLE_NAME}
         found |= {PATH: path, CREATE_TABLE: "false"}
-        checked(SinkOptions.read, found)  # again: what must not be the same table
+        checked(SinkOptions.read, found)  # again: tables that must differ
         return found

@@ -143,7 +143,7 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
         for _ in range(MAX_CONFLICTS):
             snapshot = table.snapshot()
             there = self._rows_there(snapshot)
-            if there is not None:  # by this very write, if a store completed a commit after it had reported a conflict
+            if there is not None:  # this very write: a store can complete a commit after it has reported a conflict
                 return None if conflict is not None and self._has_landed() else there
             self._check_counted_only()
             if not (actions or transactions or self._replace):

@@ -42,7 +42,7 @@ MAX_ATTEMPTS = 5
 CLAIM_MS = 15 * 60 * 1000
 """How long a claim holds if its run is killed. It is renewed before each partition once half of it has passed."""
 CLAIM_TXN_ID = "sparkonce-compaction"
-"""Its version is the time, in milliseconds since 1970, until which the table is claimed."""
+"""Its version is the end of the claim, in milliseconds since 1970."""
 _PARTITION = "partition."
 _UNREADABLE_VALUE = (
     ". While the table has that partition, delta-rs (1.6) cannot choose files by partition: merge them with "
@@ -51,7 +51,7 @@ _UNREADABLE_VALUE = (
 """What to do about a timestamp after the year 9999, which Spark writes."""
 
 PartitionValue = Any
-"""Of Python's types; a `FarTime` if that has no such date or time."""
+"""In Python's types; a `FarTime` if Python has no such date or time."""
 PartitionKey = tuple[PartitionValue, ...]
 
 
@@ -68,7 +68,7 @@ class CompactionError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class SmallFiles:
-    """What there is to merge in one partition."""
+    """The small files of one partition."""
 
     partition: PartitionKey
     files: int
@@ -77,7 +77,7 @@ class SmallFiles:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What became of one partition; ``conflict`` is the last reason why it could not be merged."""
+    """The outcome of one partition; ``conflict`` is the last reason why it could not be merged."""
 
     partition: PartitionKey
     files_before: int = 0
@@ -185,7 +185,7 @@ class Compaction:
             self._claim(run, until_ms, release=True)
 
     def _claim(self, run: str, mine_ms: int | None, *, release: bool = False) -> int:
-        """Claim the table, or renew or end the claim that holds until ``mine_ms``; returns until when it holds.
+        """Claim the table, or renew or end our claim, which ends at ``mine_ms``; return the new end.
 
         Raises:
             CompactionError: if another run has it, or delta-rs cannot commit the claim.
@@ -255,7 +255,7 @@ class Compaction:
         return writer_properties(table, paths, self.location, self.storage_options)
 
     def _rival(self, attempt: str, read_version: int) -> int | None:
-        """Return the version of a commit that took out files which this attempt took out after it; it is undone then.
+        """Revert this attempt if another commit has removed the same files after it; return the version of that commit.
 
         Raises:
             CompactionError: if it cannot be undone, because others have committed since.

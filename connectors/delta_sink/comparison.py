@@ -21,7 +21,7 @@ DEFAULT = "CURRENT_DEFAULT"
 
 @dataclass(slots=True)
 class Comparison:
-    """What came out."""
+    """The result of a comparison."""
 
     wanted: t.StructType
     """The table's columns after the additions."""
@@ -97,7 +97,7 @@ class _Comparer:
     def _left_out(self, name: str, theirs: t.StructField) -> None:
         reason = "" if theirs.nullable else ", and is NOT NULL in the table"
         inside = _required_field(theirs)
-        if inside is not None:  # to Delta, a struct that is null has fields that are null
+        if inside is not None:  # in Delta, a null struct has null fields
             reason = f", and {name}{inside} is NOT NULL in the table"
         if DEFAULT in (theirs.metadata or {}):
             reason = ", and has a default in the table, which delta_once does not fill in"

@@ -1,4 +1,4 @@
-"""What is checked of a commit's data files: that they are there still.
+"""Checks that a commit's data files still exist.
 
 Right before a commit each of its data files is checked to be there still. The log does not name them until then, so
 VACUUM treats them as orphans once they are older than its retention, and they can be deleted manually; a commit of a

@@ -257,7 +257,7 @@ class SinkOptions(TableOptions):
 
     @property
     def meant(self) -> frozenset[str]:
-        """What of these is meant, as audits name it."""
+        """The intended exceptions, under the names in audits."""
         said = {COVERED_TWICE: self.covered_twice, BEGINS_LATE: self.begins_late}
         return frozenset(what for what, is_meant in said.items() if is_meant)
 

@@ -67,7 +67,7 @@ class Followed:
     version: int | None = None
     """Up to which delta-spark has not written the application's rows."""
     may_be_restored: bool = True
-    """Whether there may be a RESTORE that nobody has looked for."""
+    """Whether there may be an unchecked RESTORE."""
 
 
 MAX_FOLLOWED = 10_000
@@ -101,7 +101,7 @@ class ResultSnapshot(DeltaSnapshot):
     replace: bool
     """Whether the rows of a commit replace all existing rows."""
     meant: frozenset[str] | None = None
-    """Which of `COVERED_TWICE` and `BEGINS_LATE` are meant; None if other applications of the table do not matter."""
+    """Which of `COVERED_TWICE` and `BEGINS_LATE` are intended; None if other applications do not matter."""
 
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
         """See `SharedSnapshot.others`.
@@ -115,7 +115,7 @@ class ResultSnapshot(DeltaSnapshot):
         return replace(found, may_cover_twice=COVERED_TWICE in self.meant, may_begin_late=BEGINS_LATE in self.meant)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
-        """See `DeltaSnapshot.transactions`; and what is meant, once, for audits."""
+        """See `DeltaSnapshot.transactions`; also what is intended, once, for audits."""
         ids = (meant_txn_id(commit.record.app_id, what) for what in self.meant or ())
         return DeltaSnapshot.transactions(self, commit) | {each: 1 for each in ids if self.look_up(each) is None}
 
@@ -290,7 +290,7 @@ class ResultTable:
             fields = Schema.from_json(t.StructType(list(grown)).json()).fields
             try:
                 snapshot.table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
-            except (DeltaError, OSError) as error:  # it, or another one, may have landed: read again
+            except (DeltaError, OSError) as error:  # this commit, or another one, may have landed: read again
                 last = error
         self.snapshot()
         if self.fit.grown:
@@ -327,7 +327,7 @@ class ResultTable:
                 raise TableError(f"cannot create the table {where}: {why}{store_hint(where, why)}") from error
 
     def _check_offsets_are_here(self, table: DeltaTable) -> None:
-        """Check the whole table once in each process, and then what was committed since: an id's look-up is slow."""
+        """Check the whole table once per process, and then new commits: looking an id up is slow."""
         app_id = self._options.app_id
         self.followed = _followed.get((self._options.table, str(table.metadata().id), app_id), Followed)
         if self._may_be_numbered(merge_txn_id(app_id), self.followed, table.version()):
@@ -335,14 +335,14 @@ class ResultTable:
         self.followed.version = table.version()
 
     def _may_be_numbered(self, txn_id: str, followed: Followed, version: int) -> bool:
-        """Whether what was committed since may have this id; each commit is read once, for RESTOREs, too."""
+        """Whether new commits may have this id; each commit is read once, also to find RESTOREs."""
         since = followed.version
         if since == version:
             return False
         if since is not None and since < version:
             try:
                 news = list(self._store.log().actions_of(range(since + 1, version + 1), ("txn", "commitInfo")))
-            except OffsetStoreError:  # cleaned up meanwhile
+            except OffsetStoreError:  # deleted by log cleanup meanwhile
                 pass
             else:
                 followed.may_be_restored |= any(

@@ -54,8 +54,8 @@ class DeltaPlan(WrappedPlan):
     plan: Plan
     settings: FileSettings
     query: StructType
-    """The columns of its rows. The process that commits has them from here: in a query that follows the schemas of a
-    registry, it could find others."""
+    """The columns of its rows. The committing process takes them from here: in a query that follows the schemas of a
+    registry, it could find newer ones."""
 
 
 class DeltaTarget:
@@ -287,7 +287,7 @@ def file_settings(table: ResultTable, options: TableOptions, prefix: str = FILE_
 
 
 def last_rules(options: SinkOptions) -> str | None:
-    """Return what made rows of the records of the table's last batch; None if its newest commits do not say.
+    """Return the rules that made rows of the table's last batch; None if its newest commits do not record them.
 
     Raises:
         OffsetStoreError: if the table is there and cannot be read.

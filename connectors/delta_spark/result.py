@@ -56,7 +56,7 @@ LINKAGE_ERROR = re.compile(
     r"\b(?:NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error\b"
     r"[^\n]*\b(?:org[./]apache[./]spark|io[./]delta)[./][^\n]*"
 )
-"""What the JVM says of a class of Spark or Delta that was compiled against another version (Java's `LinkageError`)."""
+"""The JVM's message for a class of Spark or Delta that was compiled against another version (Java's `LinkageError`)."""
 COMPACTION = "OPTIMIZE"
 """Delta's automatic compaction after a write copies its metadata; it is not the write."""
 

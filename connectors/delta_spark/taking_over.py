@@ -1,9 +1,9 @@
-"""A result that `delta_once` wrote before: its offsets are in its own commits, and move to the table of offsets.
+"""A result that `delta_once` wrote before: its offsets are in its own commits, and are copied to the table of offsets.
 
-That is how a query goes on when its table gets a feature that `delta_once` rejects, a constraint for instance: with the
+This lets a query continue when its table gets a feature that `delta_once` rejects, a constraint for instance: with the
 same ``appId``, from its checkpoint or without one. Everything that the application has stored is copied in one commit,
-also the fingerprints of batches, so that a batch that Spark runs again is recognized. `delta_once` may go on after a
-writer that was created and wrote nothing: what it stored since is copied again.
+also the fingerprints of batches, so that a repeated batch is recognized. `delta_once` may continue after a
+writer that was created and wrote nothing: its later offsets are copied again.
 
 Before the first write that ends: a commit in the result moves the number of writes, to 0 or by a write itself, and
 from then on `delta_once` rejects the table for this application, whose offsets there are old
@@ -62,10 +62,10 @@ def take_over(result: DeltaOffsetStore, offsets: DeltaOffsetStore) -> None:
 
 
 def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, numbered: bool) -> None:
-    """Copy the offsets, and let `delta_once` write no more rows of the application into ``result``.
+    """Copy the offsets, and prevent `delta_once` from writing more rows of the application into ``result``.
 
-    The commit that says so also writes the application's transaction ids once more, unchanged. So a batch that
-    `delta_once` commits at the same time conflicts: either it is copied too, or it is rejected. None is needed for a
+    That commit also writes the application's transaction ids once more, unchanged. So a batch that
+    `delta_once` commits at the same time conflicts: it is either copied too, or rejected. No commit is needed for a
     table that `delta_once` rejects for its features, or without offsets where the writes that follow are ``numbered``.
 
     Raises:
@@ -85,7 +85,7 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
         try:
             append(source.table, {**own, merge_txn_id(result.app_id): 0}, info)
             return
-        except CommitConflictError as error:  # something was committed meanwhile: copy that, too
+        except CommitConflictError as error:  # another commit landed meanwhile: copy that, too
             conflict = error
     raise DeliveryError(
         f"gave up taking over the offsets of appId {result.app_id} in {result.location} after {MAX_CONFLICTS} "
@@ -94,7 +94,7 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
 
 
 def _own(source: OffsetsTable, app_id: str) -> dict[str, int]:
-    """Return the transaction ids of an application, but for those that count writes of delta-spark."""
+    """Return an application's transaction ids, except those that count writes of delta-spark."""
     numbers = {intent_txn_id(app_id), merge_txn_id(app_id)}
     return {
         txn_id: at
@@ -104,12 +104,12 @@ def _own(source: OffsetsTable, app_id: str) -> dict[str, int]:
 
 
 def _is_numbered(result: DeltaOffsetStore) -> bool:
-    """Whether delta-spark has written rows of the application, so that `delta_once` writes none any more."""
+    """Whether delta-spark has written rows of the application, so that `delta_once` no longer does."""
     return result.snapshot().look_up(merge_txn_id(result.app_id)) is not None
 
 
 def _is_only_copied(target: OffsetsTable, app_id: str) -> bool:
-    """Whether all that is stored of an application's offsets was copied, and nothing has moved since."""
+    """Whether all of an application's stored offsets were copied, and are unchanged since."""
     stored, last = target.stored().of(app_id), target.last_moved()
     ids = [offset_txn_id(key.app_id, key.source, key.partition) for key in stored.offsets]
     ids += [query_txn_id(key.app_id, key.query_id) for key in stored.batches]

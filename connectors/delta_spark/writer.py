@@ -133,11 +133,11 @@ class DeltaWriter(metaclass=Shipped):
         raise NotImplementedError
 
     def _other_rows(self) -> OtherRows | None:
-        """Return what reads the rows of other applications, if a batch may write them again; not by keys."""
+        """Return a reader of other applications' rows, if a batch may write them again; not by keys."""
         return None
 
     def _covered_twice(self) -> str | None:
-        """Return how the user says that such rows are to be there twice."""
+        """Return the setting by which a user allows rows to be written twice."""
         return None
 
     def _check(self, rows: DataFrame) -> None:

@@ -152,8 +152,8 @@ def _begun(decoding: SchemaOptions, read_as: ReadAs) -> SchemaOptions:
     """
     assert decoding.registry is not None
     reader = begun_schema(decoding, read_as)
-    # That there are newer versions by now is no reason to stop: the batch was begun with this one. But values of them
-    # are: without its checkpoint, the query has batches that reach beyond that one.
+    # Newer versions are no reason to stop: the batch was begun with this one. But values of newer versions are:
+    # without its checkpoint, the query has batches that reach beyond the begun one.
     version = begun_version(decoding, read_as)
     return replace(
         decoding,
@@ -166,7 +166,7 @@ def _begun(decoding: SchemaOptions, read_as: ReadAs) -> SchemaOptions:
 
 
 def _lacking(decoding: Decoding, unknown: Set[str]) -> Decoding:
-    """Have values read as by a registry that lacks these schemas and no others."""
+    """Read values as if the registry lacked these schemas and no others."""
     return replace(decoding, unknown=unknown) if isinstance(decoding, SchemaOptions) else decoding
 
 
@@ -181,7 +181,7 @@ def find_source(
         OptionError: if the rows are no longer those of the source, a secret of it is missing, or the option ``sql``
             cannot work.
         HandOverError: if the metadata cannot be read.
-        RegistryError: if the schema of ``read_as`` is not to be had.
+        RegistryError: if the schema of ``read_as`` is not available.
     """
     found = [hand_over for field in schema.fields if (hand_over := HandOver.find(field)) is not None]
     secrets = _secrets(given)

@@ -246,7 +246,7 @@ class DeadLetterTarget:
             has_part = any(there[key].start < record.moved[key].end for key in there.keys() - before)
             if has_part and written.rules is not None:
                 found.add(written.rules)
-            unseen -= before  # what is older ends before the batch, too
+            unseen -= before  # older batches end before this batch, too
             if not unseen:
                 break
         return found

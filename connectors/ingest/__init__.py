@@ -1,1 +1,1 @@
-"""Topics into tables by settings alone: which query each table needs, and what keeps them running."""
+"""Topics into tables by settings alone: each table's query, and the thread that keeps queries running."""

@@ -63,7 +63,7 @@ class IngestError(RuntimeError):
 
 @dataclass(slots=True)
 class _Running:
-    """A query, and what is remembered of it."""
+    """A query, and its state."""
 
     flow: Flow
     query: StreamingQuery
@@ -86,7 +86,7 @@ class Ingestion:
         self._trigger = trigger_arguments(settings.trigger)
         self._running: dict[str, _Running] = {}
         self._waiting: dict[str, Flow] = {}
-        """Flows whose queries are started when others are under way."""
+        """Flows whose queries start once others have done their first batch."""
         self._without_schema: set[str] = set()
         """Names of flows whose values had no schema in the registry when they were to start."""
         self._restarts: dict[str, Restart] = {}
@@ -104,7 +104,7 @@ class Ingestion:
 
         Raises:
             OptionError, SchemaError: for what cannot work; then no query runs.
-            KafkaUnreachableError, KafkaError, PermissionError: if the topics cannot be had.
+            KafkaUnreachableError, KafkaError, PermissionError: if the topics cannot be listed.
         """
         try:
             self._find_flows()
@@ -125,8 +125,8 @@ class Ingestion:
 
     @property
     def flows(self) -> Sequence[Flow]:
-        """What is read into which table, and how."""
-        waiting = self._waiting.copy()  # before what runs: another thread moves flows from here to there
+        """The flows: topics, tables and options."""
+        waiting = self._waiting.copy()  # before running ones: another thread moves flows from here to there
         running = {name: each.flow for name, each in self._running.copy().items()}
         return [*(running | waiting).values()]
 
@@ -147,7 +147,7 @@ class Ingestion:
         return table(head, rows, title="Ingestion", note=str(self._failure or ""))
 
     def exception(self) -> IngestError | None:
-        """Return why it has ended; None while it runs, and after it was stopped or has read all there was."""
+        """Return why it has ended; None while it runs, and after it was stopped or has read all data."""
         return self._failure
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
@@ -162,7 +162,7 @@ class Ingestion:
         return ended
 
     def request_stop(self) -> None:
-        """Have it stop when its batches are complete, and return at once; a handler of signals may call this."""
+        """Stop it when its batches are complete, and return at once; a signal handler may call this."""
         self._stopping.set()
 
     def stop(self) -> None:
@@ -180,7 +180,7 @@ class Ingestion:
         self.stop()
 
     def look(self) -> None:
-        """Look once at all queries, topics and tables. The thread does this; tests do it when they like."""
+        """Check all queries, topics and tables once. The thread does this; tests may, too."""
         for running in self._running.values():
             self._compact_if_due(running)
             self._was_answered = self._was_answered or was_planned(running.query)
@@ -241,7 +241,7 @@ class Ingestion:
         for what, step in (("stop all queries", self._stop_queries), ("close the ingestion", self._close)):
             try:
                 step()
-            except Exception as error:  # such as that of a session that is gone
+            except Exception as error:  # such as a session that has ended
                 self._end_by(f"cannot {what}: {innermost(error)}", error)
         self._done.set()
 
@@ -346,7 +346,7 @@ class Ingestion:
             self._compactor.submit(path, self._settings.storage, int(size) if size else None)
 
     def _stop_queries(self) -> None:
-        """Stop what runs, each query between two batches, or when its time is up; note what fails until then."""
+        """Stop running queries, each between two batches, or when its time is up; note failures until then."""
         deadline = time.monotonic() + self._settings.stop_timeout_s
         waiting = {name: batch_of(each.query) for name, each in self._running.items() if not each.ended}
         while waiting:
@@ -374,7 +374,7 @@ class Ingestion:
             )
         try:
             query.stop()
-        except Exception as error:  # such as spark.sql.streaming.stopTimeout; the others are stopped all the same
+        except Exception as error:  # such as spark.sql.streaming.stopTimeout; the others are stopped too
             self._end_by(f"{flow} cannot be stopped: {innermost(error)}", error)
         return True
 
@@ -383,7 +383,7 @@ class Ingestion:
         self._compactor.close(None if ended_by_itself else self._settings.stop_timeout_s)
         if self.lag is not None:
             try:
-                # Last batches are reported after their queries have ended; one that is not heard of delays no others.
+                # Last batches are reported after their queries have ended; an unreported one does not delay others.
                 all(self.lag.wait(each.query, LAST_REPORT_S) for each in self._running.values())
             finally:
                 self.lag.stop()

@@ -26,7 +26,7 @@ RECORDS = "records"
 _one_view = Lock()
 """Ingestions start queries in threads of their own, and one session has one view of a name."""
 _WAITING = "Waiting for"
-"""How Spark's status of a query begins that has nothing to do: for data, or for its next trigger."""
+"""The beginning of Spark's status of an idle query: waiting for data, or for its next trigger."""
 
 
 def start_query(spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> StreamingQuery:

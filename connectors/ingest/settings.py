@@ -206,7 +206,7 @@ class IngestSettings:
                 raise OptionError(f"{self.where(number)}{error}") from None
 
     def where(self, number: int) -> str:
-        """Return how messages about a table begin: which one it is, of several."""
+        """Return the prefix of messages about a table: which one it is, if there are several."""
         return f"tables, number {number}: " if len(self.tables) > 1 else ""
 
 

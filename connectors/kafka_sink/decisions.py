@@ -99,7 +99,7 @@ class DecisionLog:
     _is_kept: bool = False
     """Whether the topic is known to keep its records."""
     _pending: dict[int, _Open] = field(default_factory=dict)
-    """Transactions without a marker yet that hold records that are wanted, by producer id."""
+    """Transactions without a marker yet that have needed records, by producer id."""
 
     def ensure(self) -> None:
         """Create the topic if it is missing, and check that it keeps its records.
@@ -331,7 +331,7 @@ class DecisionLog:
             self._next = header.next_offset
             records = decode_records(data[position : position + header.size])
             if header.is_control:
-                # Compaction leaves a batch without its marker where it must remember the producer.
+                # Compaction keeps a batch without its marker where it must remember the producer.
                 pending = self._pending.pop(header.producer_id, None)
                 if pending is not None and records and control_type(records[0]) is ControlType.COMMIT:
                     self._count(pending.records)

@@ -154,7 +154,7 @@ class Driver:
             decisions = Decisions()
         else:
             decisions = self.log.read()
-        if decisions.number:  # a driver that still runs is fenced first: what it decides must not be aborted
+        if decisions.number:  # a running driver is fenced first: its decisions must not be aborted
             self.recover()
         self._is_settled = True
 
@@ -360,7 +360,7 @@ class Driver:
         return names[State.ONGOING]
 
     def here(self, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
-        """Return the partitions that are on the cluster that is written to: a group there keeps no offsets of others.
+        """Return the partitions that are on the target cluster: a group there stores no offsets of others.
 
         A topic of the same name may be a different one, such as a copy of one that is read elsewhere. Missing topics
         are requested again each time: metadata may be out of date.

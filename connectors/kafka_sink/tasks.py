@@ -100,7 +100,7 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What a task needs to know in order to send rows."""
+    """The settings with which a task sends rows."""
 
     client: ClientSettings
     producer: ProducerSettings

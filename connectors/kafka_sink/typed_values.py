@@ -59,10 +59,10 @@ def _encoder(form: str, schema: str, kind: DataType, number: int, message: str |
 
 
 def encodings(options: KafkaBatchOptions, schema: StructType) -> dict[str, Encoding]:
-    """Return, by column, how those are encoded that options say so of; schemas are registered or looked up now.
+    """Return the encodings of columns that options name; schemas are registered or looked up now.
 
     Raises:
-        OptionError: if a schema does not fit its column, or the registry does not have or take it.
+        OptionError: if a schema does not fit its column, or the registry lacks or rejects it.
     """
     return {
         each.column: _encoding(options, each, schema[each.column].dataType)
@@ -126,7 +126,7 @@ def _made(registry: Registry, subject: str, given: EncodedColumn, kind: DataType
 
 
 def _given(given: EncodedColumn) -> str:
-    """Return the schema that the option has, or the file that it names, as the registry takes it."""
+    """Return the schema in the option, or in the file that it names, in the registry's form."""
     assert given.schema is not None
     try:
         return for_registry(given.form, given.schema)

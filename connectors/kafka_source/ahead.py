@@ -11,18 +11,18 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 PAUSE_S = 0.005
-"""Of the thread before it begins, unless somebody waits for it: the answer of the call that started it goes out first,
-as one thread of Python makes another wait that long (``sys.getswitchinterval``)."""
+"""The thread's delay, unless somebody waits for it: so the response of the call that started it is sent first,
+as one Python thread makes another wait that long (``sys.getswitchinterval``)."""
 
 STOP_S = 10.0
-"""How long a query that stops waits for a plan that it does not need, so that no connection is opened afterwards."""
+"""How long a stopping query waits for a plan that it does not need, so that no connection is opened afterwards."""
 
 _log = logging.getLogger(__name__)
 _Plan = TypeVar("_Plan")
 
 
 class Ahead(Generic[_Plan]):
-    """One plan, made in a thread; ``asked`` is what it is for.
+    """One plan, made in a thread; ``asked`` is its request.
 
     Until `result` or `wait` returns, the thread alone may use what ``plan`` uses.
     """
@@ -36,12 +36,12 @@ class Ahead(Generic[_Plan]):
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until the thread has ended, or for so long."""
+        """Wait until the thread has ended, or for a timeout."""
         self._is_awaited.set()
         self._thread.join(timeout_s)
 
     def result(self, asked: object) -> _Plan | None:
-        """Return the plan; None if there is none, it failed, which may have passed by now, or is for something else."""
+        """Return the plan; None if there is none, it failed (perhaps transiently), or it is for another request."""
         self.wait()
         return self._found if asked == self.asked else None
 
@@ -49,5 +49,5 @@ class Ahead(Generic[_Plan]):
         self._is_awaited.wait(PAUSE_S)
         try:
             self._found = self._plan()
-        except Exception as error:  # the caller plans again, and then raises what is still wrong
+        except Exception as error:  # the caller plans again, and then raises the remaining error
             _log.info("kafka_once: could not plan a batch ahead: %s", error)

@@ -101,7 +101,7 @@ class LogEpochs:
         self._leader_epoch = leader_epoch
         self._known: dict[TopicPartition, Epochs] = {}
         self._compared: dict[TopicPartition, tuple[int, int | None, int]] = {}
-        """What a partition's log was last found to have: the leader's epoch, and the position's epoch and offset.
+        """A partition's state at the last check: the leader's epoch, and the position's epoch and offset.
 
         Not the leader's epoch alone: a plan that goes back to where a log diverges may be discarded, and then the next
         one begins at the position that this log does not have.

@@ -1,4 +1,4 @@
-"""The rows of a source with ``handOver=ranges``: one for each range to read, in place of its records.
+"""The rows of a source with ``handOver=ranges``: one for each range to read, instead of its records.
 
 Spark plans such rows, sends them to tasks and logs their offsets as it does with records; the records are read where
 they are written, in the task of the sink (`connectors.direct`). A row is JSON, so that nothing is executed when it is
@@ -29,7 +29,7 @@ METADATA = "sparkonce.source"
 """The key of the column's metadata."""
 _LARGEST_OFFSET = 2**63 - 1
 _SHOWN = 400
-"""How many characters of a strange row a message shows."""
+"""How many characters of an unknown row a message shows."""
 _SCHEMA = pa.schema([pa.field(COLUMN, pa.string())])
 _SECRETS = {KAFKA_PREFIX + name.lower() for name, setting in READER.settings.items() if setting.sensitive}
 _SECRETS |= {name.lower() for name in SENSITIVE}
@@ -43,12 +43,12 @@ class HandOverError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """What the column's metadata says of the source."""
+    """The source's options in the column's metadata."""
 
     options: Mapping[str, str]
     """Its options, by their names in lower case, without `secrets`."""
     secrets: tuple[str, ...]
-    """The names of the options that were set and are not here."""
+    """The names of the options that were set and are left out here."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> HandOver:
@@ -60,7 +60,7 @@ class HandOver:
 
     @classmethod
     def find(cls, field: StructField) -> HandOver | None:
-        """Return what a column says, None if it is not such a column.
+        """Return a column's options, None if it is not such a column.
 
         Raises:
             HandOverError: if it cannot be read.
@@ -79,7 +79,7 @@ class HandOver:
 
     @property
     def fingerprint(self) -> str:
-        """What identifies these options in the rows."""
+        """Identifies these options in the rows."""
         return hashlib.sha256(self._text().encode()).hexdigest()[:16]
 
     def schema(self) -> StructType:
@@ -158,7 +158,7 @@ def _document(wanted: FetchRange, fingerprint: str) -> dict[str, Any]:
 
 
 def with_lost(kept: Sequence[FetchRange], whole: Iterable[FetchRange]) -> list[FetchRange]:
-    """Return, for what `kept` lacks of each range of `whole`, a range that is lost."""
+    """Return lost ranges for the parts of `whole` that `kept` lacks."""
     ends = {(each.topic_id, each.topic, each.partition): each.start for each in whole}
     for each in kept:
         key = each.topic_id, each.topic, each.partition

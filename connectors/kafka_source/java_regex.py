@@ -42,7 +42,7 @@ _POSIX = {
 _SAME_ESCAPES = frozenset("dDsSwWbBtnrfaA")
 _PREDEFINED = {"h": " \t", "v": "\n\x0b\f\r"}
 _FLAGS_WITHOUT_BEARING = "duU"
-"""Unix lines, Unicode case and Unicode classes: of no consequence in ASCII without line ends."""
+"""Unix lines, Unicode case and Unicode classes: without effect in ASCII without line ends."""
 
 
 class PatternError(ValueError):
@@ -58,7 +58,7 @@ def compile_java_pattern(pattern: str) -> re.Pattern[str]:
     translated = _Translation(pattern).run()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # sets within sets, which `re` may have one day
+            warnings.simplefilter("ignore", FutureWarning)  # nested sets, which `re` may support one day
             return re.compile(translated, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise PatternError(f"not a regular expression, or one that only Java has: {error}") from error

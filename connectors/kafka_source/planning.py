@@ -12,10 +12,10 @@ from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 Piece = tuple[TopicPartition, OffsetRange]
 
 TASK_BYTES, TASK_RECORDS = 128 << 20, 4_000_000
-"""A task that also writes what it reads has this much work at most, so that several cores share it and a failed task is
+"""The maximal work of a task that also writes what it reads, so that several cores share it and a failed task is
 soon repeated."""
 LEAST_SHARE = 1 / 8
-"""The part of that which a task has at least, if there is more."""
+"""The minimal part of that per task, if there is more."""
 SMALL_BATCH_RECORDS = 2_000
 """A batch of up to this many records is read by one task."""
 
@@ -90,7 +90,7 @@ def bundle(pieces: list[Piece], *, asked_for: bool) -> list[list[Piece]]:
 
 
 class Density(NamedTuple):
-    """What an offset of a topic stands for, on average."""
+    """The average size of an offset of a topic."""
 
     bytes_per_offset: float
     """As stored, compressed."""
@@ -121,7 +121,7 @@ def divide(
 
 
 def _task_share(density: Density) -> float:
-    """Return the part of a task's work that one offset makes."""
+    """Return an offset's share of a task's work."""
     return max(density.bytes_per_offset / TASK_BYTES, density.records_per_offset / TASK_RECORDS)
 
 

@@ -109,7 +109,7 @@ def leave_open(
 ) -> list[KafkaInputPartition]:
     """Set the ends of planned tasks to words where the rules use words.
 
-    Partitions that are empty now and end at the latest offset are read too, by the last task: starting one for each
+    Partitions that are empty now and end at the latest offset are read too, by the last task: a task for each
     would cost more than reading them.
     """
     bounds = {(tp.topic, tp.partition): extent for tp, extent in ranges.items()}

@@ -1,8 +1,8 @@
-"""How large the records of a topic are, as far as planning needs it: from one small fetch for each topic.
+"""The size of a topic's records, as planning needs it: from one small fetch for each topic.
 
-Offsets alone do not tell: a thousand of them may be a thousand records of a hundred bytes, a thousand of a megabyte,
+Offsets do not show it: a thousand of them may be a thousand records of a hundred bytes, a thousand of a megabyte,
 or, after compaction, three. One fetch returns the first batches of a range, whose headers have sizes and numbers of
-records; the records themselves are not decoded. If it fails, a guess is as good: it only decides into how many tasks a
+records; the records themselves are not decoded. If it fails, a guess will do: it only decides into how many tasks a
 batch is divided.
 """
 
@@ -42,9 +42,9 @@ def _density(client: Client, wanted: FetchRange) -> Density:
     try:
         return _of_batches(wanted, _fetch(client, wanted))
     except (OSError, ProtocolError):
-        client.drop(wanted.leader.address)  # it may still answer
+        client.drop(wanted.leader.address)  # its response may still arrive
         _log.debug("kafka_once: the size of records of %s is a guess", wanted.topic, exc_info=True)
-    except (KafkaError, CorruptBatchError):  # whoever reads the range will report it
+    except (KafkaError, CorruptBatchError):  # the task that reads the range will report it
         _log.debug("kafka_once: the size of records of %s is a guess", wanted.topic, exc_info=True)
     return GUESS
 

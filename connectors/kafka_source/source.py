@@ -76,7 +76,7 @@ class KafkaOnceReader(DataSourceReader, metaclass=Shipped):
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """Where a batch ends, and what was seen when that was decided."""
+    """The end of a batch, and the state when it was planned."""
 
     end: SourceOffset | None
     """None if there is nothing to read."""
@@ -87,7 +87,7 @@ class _Planned:
 
     @property
     def goes_back(self) -> bool:
-        """Whether it begins before what was read, as a log was cut."""
+        """Whether it begins before earlier reads, as a log was truncated."""
         before = self.start.positions
         after = {} if self.end is None else self.end.positions
         return any(after[tp].next < before[tp].next for tp in before if tp in after)
@@ -159,9 +159,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         return planner.while_topics_stay(lambda: self._end_of_batch(planner, start, limit))
 
     def _planned_ahead(self, planner: Planner, start: dict[str, Any], limit: ReadLimit) -> _Planned | None:
-        """Return the plan, unless it goes back: the tasks that still run may find that the log diverges elsewhere.
+        """Return the plan, unless it goes back: running tasks may find that the log diverges elsewhere.
 
-        What they then read of it would be read twice. Planned after them, it begins behind that.
+        Records that they then read would be read twice. Planned after them, it begins behind that.
         """
         planned = self._planned(planner, start, limit)
         return None if planned.goes_back else planned
@@ -199,7 +199,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         """Return the tasks of the batch between two offsets; none for a batch without records."""
         reach(SourcePoint.SPLIT, app_id=self._options.app_id)
         planner, limit = self._plan(), self._limit
-        start_ns = self._planned_from_ns or time.time_ns()  # a batch that is repeated has its end from the checkpoint
+        start_ns = self._planned_from_ns or time.time_ns()  # a repeated batch has its end from the checkpoint
         self._planned_from_ns = None
         tasks = planner.batch(start, end)
         if traces_are_on():

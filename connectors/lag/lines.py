@@ -1,4 +1,4 @@
-"""Lines of the log about batches: one for each batch that takes long, one for many that follow each other quickly."""
+"""Log lines about batches: one for each slow batch, one for many fast ones."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sparkonce.offset_store.record import BatchCounts
 from sparkonce.words import counted
 
 EVERY_S = 10.0
-"""The least time between two lines of a query, except the one at its end."""
+"""The minimal interval of a query's lines, except the one at its end."""
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 class BatchLines:
-    """Decides when there is a line, and what is in it; all times in seconds of one clock."""
+    """Decides when to log a line, and its text; all times in seconds of one clock."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s = every_s
         self._last: OrderedDict[str, tuple[float, QueryLag]] = OrderedDict()
-        """By query: when its last line was written, and what was known of it then."""
+        """By query: the time of its last line, and its state then."""
 
     def heard(self, query: QueryLag, now: float) -> str | None:
         """Return the line about the batches since the last one; None if there are none, or it is too early."""
@@ -48,7 +48,7 @@ def _numbers(query: QueryLag, before: QueryLag | None) -> str:
 
 
 def _amounts(query: QueryLag, before: QueryLag | None) -> str:
-    """Return what was read and written since ``before``, or ever."""
+    """Return the amounts read and written since ``before``, or in total."""
     rows, counts = query.rows, query.counts
     batches, are_counted, took_ms = query.batches, query.counted_batches, query.duration_sum_ms
     if before is not None:
@@ -76,7 +76,7 @@ def _behind(query: QueryLag) -> str:
 
 
 def _size(number: int) -> str:
-    """Write a number of bytes: "512 B", "1.4 MiB"."""
+    """Format a number of bytes: "512 B", "1.4 MiB"."""
     size, unit = float(number), "B"
     for larger in _UNITS:
         if size < 1024:

@@ -50,7 +50,7 @@ LOOPBACK = "127.0.0.1"
 WAIT_S = 10.0
 
 _FENCED = f"{FencedError.__name__}: "
-"""In the text of an error that has come through the JVM, after the name of its module."""
+"""The separator after the module name in the text of an error from the JVM."""
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class LagListener(StreamingQueryListener):
             RuntimeError: if it was started before.
             OSError: if the port is in use.
             ImportError: if metrics are to be sent, and the extra ``otel`` is not installed.
-            ValueError: if the environment says how they are sent, and that cannot be.
+            ValueError: if the environment's settings for sending are invalid.
         """
         if self._listening:
             raise RuntimeError("this LagListener listens already")
@@ -149,14 +149,14 @@ class LagListener(StreamingQueryListener):
         return self
 
     def queries(self) -> tuple[QueryLag, ...]:
-        """Return what is known of each query now."""
+        """Return the current state of each query."""
         return self._state.queries(self._clock())
 
     def _repr_html_(self) -> str:
         return queries_table(self.queries())
 
     def metrics_text(self) -> str:
-        """Return what a scrape would."""
+        """Return the metrics as a scrape does."""
         return generate_latest(self.registry).decode()
 
     def wait(self, query: StreamingQuery, timeout_s: float = WAIT_S) -> bool:
@@ -179,7 +179,7 @@ class LagListener(StreamingQueryListener):
         """Stop listening and serving; may be called repeatedly, and after the session has ended."""
         if self._listening:
             self._listening = False
-            with suppress(Exception):  # the session may be gone, and its listeners with it
+            with suppress(Exception):  # the session and its listeners may be gone
                 assert self.spark is not None
                 self.spark.streams.removeListener(self)
         for query in self.queries():

@@ -1,6 +1,6 @@
 """Lag as Prometheus metrics: every scrape takes a snapshot of all queries and returns its metrics.
 
-Nothing is kept here, so the series of a query or a partition end with it.
+Nothing is stored here, so the series of a query or a partition end with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LagCollector:
         self._picture = picture
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics of one moment."""
+        """Yield all current metrics."""
         queries, now, errors = self._picture()
         yield from _of_queries(queries, now)
         yield from _of_sources(queries)
@@ -99,7 +99,7 @@ def _of_queries(queries: Iterable[QueryLag], now: float) -> Iterator[Metric]:
 
 
 def _of_counts(reported: Sequence[tuple[tuple[str, ...], QueryLag]]) -> Iterator[Metric]:
-    """Yield what sinks of sparkonce have counted; no series for queries into other sinks."""
+    """Yield the counts of sparkonce's sinks; no series for queries into other sinks."""
     yield _counter(
         "sparkonce_counted_batches",
         "Batches whose sink has reported what it has read and written: those that the next counters cover.",

@@ -1,4 +1,4 @@
-"""The listener's metrics, sent to a collector of OpenTelemetry at an interval.
+"""The listener's metrics, sent to an OpenTelemetry collector at an interval.
 
 They are those of `/metrics`, by the same names, so that what is written for one works with the other: Prometheus, when
 it receives OTLP, adds ``_total`` to the names of counters, which have it there. Buckets, count and sum of a histogram
@@ -40,13 +40,13 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsPush:
-    """Sends what ``collect`` returns, in a thread of its own, at an interval and when it is stopped."""
+    """Sends the result of ``collect``, in a separate thread, at an interval and when it is stopped."""
 
     def __init__(self, collect: Callable[[], Iterable[Family]]) -> None:
         """Start.
 
         Raises:
-            ValueError: if the environment asks for another protocol, or an interval that is none.
+            ValueError: if the environment names another protocol, or an invalid interval.
         """
         check_protocol(_PROTOCOLS)
         self._interval_s = _interval_ms() / 1000
@@ -60,7 +60,7 @@ class MetricsPush:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send the last metrics, and stop; a collector that does not answer is not waited for long."""
+        """Send the last metrics, and stop; it does not wait long for a collector."""
         self._stopping.set()
         self._thread.join(STOP_S)
 
@@ -72,7 +72,7 @@ class MetricsPush:
     def _send(self) -> None:
         try:
             sent = self._exporter.export(self._data()) is MetricExportResult.SUCCESS
-        except Exception as error:  # such as an address that is none
+        except Exception as error:  # such as an invalid address
             sent = False
             _log.debug("metrics cannot be sent: %r", error)
         if not sent and not self._has_failed:
@@ -86,7 +86,7 @@ class MetricsPush:
 
 
 def _metrics(family: Family, start_ns: int, now_ns: int) -> Iterator[Metric]:
-    """Yield the metrics of a family of Prometheus: one for each name of its samples, without times of creation."""
+    """Yield the metrics of a Prometheus family: one for each name of its samples, without creation times."""
     by_name: dict[str, list[NumberDataPoint]] = {}
     for sample in family.samples:
         if not sample.name.endswith("_created"):

@@ -1,7 +1,7 @@
-"""What is known of each query, within bounds: queries come and go, and some have thousands of partitions.
+"""The state of each query, with limits: queries come and go, and some have thousands of partitions.
 
-A query is known by its id, which stays over restarts from its checkpoint; so its counters go on. An ended one stays
-for a while, for a scraper to see how it ended. Entries are immutable and replaced under a lock, so readers have a
+A query is identified by its id, which its checkpoint keeps over restarts; so its counters continue. An ended one is
+kept for a while, for a scraper to see how it ended. Entries are immutable and replaced under a lock, so readers have a
 consistent snapshot. Time is passed in, in seconds of a monotonic clock.
 
 The lag of a batch is in its progress: two offsets for each partition, the end of the batch and the latest one. Both are
@@ -29,7 +29,7 @@ from sparkonce.offset_store.record import BatchCounts
 
 MAX_QUERIES = 200
 MAX_PARTITIONS = 20_000
-"""Limit for all queries together; further ones are only in the sums."""
+"""Limit over all queries; further ones are only in the sums."""
 KEEP_ENDED_S = 300.0
 
 BATCH_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -41,7 +41,7 @@ Slot = tuple[str, int]
 """A topic's name, and a partition."""
 
 SPARKS_NAME = "kafka"
-"""The name of a source whose offsets hold none: Spark's own connector."""
+"""The name of a source without one in its offsets: Spark's own connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class PartitionLag:
     partition: int
     next: int
     latest: int | None
-    """None where the source reports no latest offset."""
+    """None if the source reports no latest offset."""
 
     @property
     def records(self) -> int:
@@ -76,7 +76,7 @@ class SourceLag:
     partition_count: int = 0
     """Those that have a latest offset."""
     partitions_left_out: int = 0
-    """Of a source with very many partitions: how many are in the sums only."""
+    """Of a source with very many partitions: the number that are only in the sums."""
     hands_over_ranges: bool = False
     """Whether its rows are ranges, so that ``rows`` is not Spark's number."""
 
@@ -121,7 +121,7 @@ def source_lag(position: int, source: Any) -> SourceLag:
 
 def offsets_moved(start: str | None, end: str | None) -> int | None:
     """Return how far a batch has moved the offsets of a source that hands over ranges; None for all others."""
-    if f'"{HAND_OVER}"' not in (end or ""):  # most have none, and reading thousands of partitions again takes a while
+    if f'"{HAND_OVER}"' not in (end or ""):  # most have none, and parsing thousands of partitions again is slow
         return None
     try:
         after = SourceOffset.from_json(end or "")
@@ -150,7 +150,7 @@ def read_offsets(text: str | None) -> tuple[str, dict[Slot, int]]:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """What is known of one query; durations in milliseconds as in Spark, timestamps in seconds."""
+    """The state of one query; durations in milliseconds as in Spark, timestamps in seconds."""
 
     query_id: str
     run_id: str
@@ -172,9 +172,9 @@ class QueryLag:
     batch_rows: int = 0
     """Records that the last batch has read."""
     batch_counts: BatchCounts | None = None
-    """What the last batch has read and written; None if its sink does not report it, or not to this machine."""
+    """Read and written by the last batch; None if its sink does not report it, or not to this machine."""
     counted_batches: int = 0
-    """How many batches are in ``counts``."""
+    """The number of batches in ``counts``."""
     counts: BatchCounts = _NO_COUNTS
     """What the batches that are reported have read and written."""
     duration_buckets: tuple[int, ...] = (0,) * (len(BATCH_BOUNDS_S) + 1)
@@ -182,18 +182,18 @@ class QueryLag:
 
     @property
     def records_per_second(self) -> float:
-        """Records that the last batch has read, by its whole duration; 0 before the first."""
+        """Records read by the last batch per second of its duration; 0 before the first."""
         return self._rate(self.batch_rows)
 
     @property
     def read_bytes_per_second(self) -> float | None:
-        """Bytes that the last batch has read, by its whole duration; None if they are not known."""
+        """Bytes read by the last batch per second of its duration; None if unknown."""
         known = None if self.batch_counts is None else self.batch_counts.read_bytes
         return None if known is None else self._rate(known)
 
     @property
     def written_rows_per_second(self) -> float | None:
-        """Rows and dead letters that the last batch has written, by its whole duration; None if they are not known."""
+        """Rows and dead letters written by the last batch per second of its duration; None if unknown."""
         known = self.batch_counts
         return None if known is None else self._rate(known.rows + known.dead_letters)
 
@@ -222,11 +222,11 @@ class Batch:
     rows: int
     sources: tuple[SourceLag, ...]
     counts: BatchCounts | None = None
-    """What its sink has reported."""
+    """The report of its sink."""
 
 
 def read_batch(progress: Any, counts: BatchCounts | None) -> Batch:
-    """Return what a progress says of a batch, whose sink has reported ``counts``."""
+    """Return a progress as a batch, whose sink has reported ``counts``."""
     sources = tuple(source_lag(position, source) for position, source in enumerate(progress.sources))
     if counts is not None and counts.records is not None:
         sources = tuple(replace(each, rows=counts.records) if each.hands_over_ranges else each for each in sources)
@@ -262,7 +262,7 @@ class LagState:
             self._put(replace(known, heard_at=now), now)
 
     def progressed(self, batch: Batch, now: float) -> QueryLag:
-        """Note that a batch is done; return what is known of its query then."""
+        """Note that a batch is done; return the state of its query then."""
         with self._lock:
             known = self._entry(batch.query_id, batch.run_id, batch.name, now)
             taken = sum(_held(query) for query in self._queries.values() if query.query_id != batch.query_id)
@@ -286,14 +286,14 @@ class LagState:
             return entry
 
     def idle(self, query_id: str, run_id: str, now: float) -> QueryLag:
-        """Note that a query is idle; return what is known of it."""
+        """Note that a query is idle; return its state."""
         with self._lock:
             entry = replace(self._entry(query_id, run_id, query_id, now), heard_at=now)
             self._put(entry, now)
             return entry
 
     def ended(self, query_id: str, run_id: str, failed: bool, now: float, *, fenced: bool = False) -> QueryLag | None:
-        """Record the end of a run, and return what is known of its query.
+        """Record the end of a run, and return the query's state.
 
         None for a late report of an older run, which does not end the newer one.
         """
@@ -306,7 +306,7 @@ class LagState:
             return entry
 
     def queries(self, now: float) -> tuple[QueryLag, ...]:
-        """Return what is known, in the order of names."""
+        """Return the states, ordered by name."""
         with self._lock:
             self._forget(now)
             return tuple(sorted(self._queries.values(), key=lambda query: (query.name, query.query_id)))
@@ -399,7 +399,7 @@ def _source_table(source: SourceLag) -> str:
 
 
 def state_of(query: QueryLag) -> str:
-    """Return what has become of a query, in a word."""
+    """Return a query's state in a word."""
     if query.ended_at is None:
         return "running"
     return "fenced" if query.fenced else "failed" if query.failed else "ended"

@@ -1,1 +1,1 @@
-"""Topics copied as they are: record batches that are moved whole, or whose records are packed into new ones."""
+"""Topics copied unchanged: record batches are copied whole, or their records are packed into new ones."""

@@ -17,10 +17,10 @@ _OF_ROWS = {name.lower(): name for name in ROW_SETTINGS}
 
 
 def is_mirror(options: KafkaSinkOptions, source: DirectSource | None) -> bool:
-    """Return whether records are copied as they are.
+    """Return whether records are copied unchanged.
 
     Raises:
-        OptionError: if that is asked for and other options rule it out, or an option of a mirror is of no use.
+        OptionError: if that is requested and other options exclude it, or an option of a mirror has no effect.
     """
     reason = _reason_against(options, source)
     if options.mirror and reason is not None:
@@ -36,7 +36,7 @@ def is_mirror(options: KafkaSinkOptions, source: DirectSource | None) -> bool:
 
 
 def _reason_against(options: KafkaSinkOptions, source: DirectSource | None) -> str | None:
-    """Return why a query is no mirror, and what to do; None if it may be one."""
+    """Return why a query is not a mirror, and the remedy; None if it may be one."""
     if source is None:
         return "Spark passes rows to the sink: set handOver=ranges on the source, with nothing in between"
     of_rows = sorted(_OF_ROWS[name] for name in source.hand_over.options if name in _OF_ROWS)

@@ -1,8 +1,8 @@
-"""Fetched record batches, made into batches for the target: moved whole where that is right, else packed anew.
+"""Fetched record batches, turned into batches for the target: copied whole where possible, else packed anew.
 
-A batch is moved whole, with nothing but its header rewritten, if all its records are wanted, none is missing (a broker
+A batch is copied whole, with only its header rewritten, if all its records are wanted, none is missing (a broker
 accepts only batches whose last offset delta is one less than their count; compaction leaves gaps), their timestamps are
-their producer's, the codec may stay, and it is large enough that a request of its own is worth it. The records of
+their producer's, the codec may stay, and it is large enough for its own request. The records of
 other batches are packed into new ones. Either way key, value, headers and timestamp of a record are those of the
 source. The records of a partition keep their order.
 """
@@ -71,7 +71,7 @@ class BatchCopier:
         self._keyed: set[str] = set()
         """Topics that were read in which there are keys."""
         self._open = ("", -1, Compression.NONE)
-        """What the open batches are for: topic, partition if that is kept, and codec."""
+        """Target of the open batches: topic, partition if that is kept, and codec."""
         self._counts: dict[str, int] = {}
         """Partitions of the topics that are written to."""
         self._sticky: Int64s = np.zeros(slots_kernel.TOPIC_COLUMNS, np.int64)
@@ -206,7 +206,7 @@ class BatchCopier:
         return completed(place, arena[start : start + used], count, times, codec, self._settings)
 
     def _prepare(self, topic: str, partition: int, codec: Compression) -> Iterator[EncodedBatch]:
-        """Yield the open batches if they are for another place, or compressed otherwise; then open others."""
+        """Yield the open batches if they have another target or codec; then open others."""
         if self._open == (topic, partition, codec):
             return
         yield from self.finish()

@@ -27,7 +27,7 @@ class MirrorSource:
 
     @property
     def rules(self) -> None:
-        """See `RangeReader.rules`: records are copied as they are."""
+        """See `RangeReader.rules`: records are copied unchanged."""
         return
 
     def with_rules(self, rules: str) -> None:  # noqa: ARG002

@@ -1,7 +1,7 @@
 """The options as typed dictionaries: an editor completes names and values, and mypy finds typing errors.
 
 Made from the declarations, by `sparkonce options --python`. The functions check what they are given at once, as the
-format would do later, and give what PySpark's ``options(**…)`` takes.
+format would do later, and return what PySpark's ``options(**…)`` takes.
 """
 
 from __future__ import annotations

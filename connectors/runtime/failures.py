@@ -1,4 +1,4 @@
-"""What went wrong in a Python process of Spark, out of the traces around it.
+"""The cause of an error in a Python process of Spark, extracted from the traces around it.
 
 Spark wraps an error in Python into an exception of the JVM's, which comes back as another of Python's: hundreds of
 lines around one. `explain` finds it, for users as for the commands.

@@ -1,4 +1,4 @@
-"""Stands for a Python process that the fork server runs: passes it the command, waits, and ends as it ended.
+"""Stands in for a Python process that the fork server runs: sends it the command, waits, and exits with its status.
 
 Run by ``worker_python.sh`` with ``-I -S``, so it imports nothing but the standard library, and starts in 20 ms. If the
 server is gone or declines, this process becomes the interpreter itself. See `sparkonce.connectors.runtime.fork_server`.
@@ -38,7 +38,7 @@ def _run(arguments: list[str]) -> int | None:
             if server.recv(1) != ACCEPTED:
                 return None
             for standard in (0, 1, 2):
-                os.close(standard)  # only the process itself has them now, so that its end is seen
+                os.close(standard)  # now only the process itself has them, so that its end is noticed
             return (server.recv(1) or b"\x01")[0]
     except OSError:
         return None

@@ -1,13 +1,13 @@
 """A process that has loaded what Spark's Python processes need, and forks them when Spark starts them.
 
 A session of Spark starts half a dozen Python processes before its first batch is written, and one more to plan in for
-each query; each spends half a second to a second on the same imports. `start` has them made by a process that imports
-once, beside the start of the JVM: the script by which Spark starts Python (`worker_python`) then runs `fork_client`,
-which hands its standard streams, command and environment to the server and waits for the end of what was forked.
+each query; each spends half a second to a second on the same imports. `start` lets a process fork them that imports
+once, while the JVM starts: the script by which Spark starts Python (`worker_python`) then runs `fork_client`,
+which passes its standard streams, command and environment to the server and waits for the end of the forked process.
 
-A forked process is what a new one would be, or it is not forked: whatever an interpreter or a library reads when it is
-loaded, such as ``PYTHONPATH``, the locale, or the current directory, must be as the server had it; otherwise the client
-becomes an interpreter of its own. What `worker_daemon` says about threads, allocators and random numbers holds here,
+A forked process must equal a new one, otherwise it is not forked: all that an interpreter or a library reads when
+it is loaded, such as ``PYTHONPATH``, the locale, or the current directory, must be as in the server; if not, the client
+becomes an interpreter itself. What `worker_daemon` says about threads, allocators and random numbers applies here,
 too: with a second thread after the imports, nothing is forked.
 
 The server ends with the driver's process, which holds the other end of its standard input. A client that is killed
@@ -46,16 +46,16 @@ PLANNING = (
 )
 """What the processes on the driver import, besides what tasks do."""
 AS_SPARK_STARTS_PYTHON = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES", "OMP_NUM_THREADS": "1"}
-"""The last for workers only; numpy's threads are of no use to the others, and would forbid forking."""
+"""The last for workers only; numpy's threads are useless for the others, and would forbid forking."""
 _OPTIONAL = "OMP_NUM_THREADS"
 _READ_WHEN_LOADED = re.compile(
     r"PYTHON(?!_(?:DAEMON|FAULTHANDLER|TRACEBACK|UDF|UNIX|WORKER)_)|LD_|LC_|LANG|TZ$|GLIBC_|MALLOC_|JE_|_RJEM_|MIMALLOC_"
     r"|ARROW_|NUMBA_|NPY_|OMP_|KMP_|MKL_|OPENBLAS_|RUST_|OPENSSL_|SPARKONCE_"
 )
-"""Variables that count when an interpreter starts or a library is loaded; those of Spark's for each process do not."""
+"""Variables read when an interpreter starts or a library is loaded; Spark's own for each process are not among them."""
 _PATH = "PYTHONPATH"
 _REQUEST_S = 10
-"""How long a client may take to say what it wants, in seconds; it does so at once."""
+"""The time limit for a client's request, in seconds; it is sent at once."""
 _MAX_REQUEST_BYTES = 1 << 24
 
 _lifelines: list[int] = []
@@ -63,7 +63,7 @@ _lifelines: list[int] = []
 
 
 def start(environment: MutableMapping[str, str]) -> None:
-    """Start a server for the JVM that this process is about to start; ``environment`` is what that JVM gets.
+    """Start a server for the JVM that this process is about to start, with the JVM's ``environment``.
 
     Does nothing if this process has one, if the variable ``SPARKONCE_FORK_SERVER`` is empty, without /proc, or if the
     system refuses: Spark starts its processes one by one then.
@@ -85,7 +85,7 @@ def start(environment: MutableMapping[str, str]) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the sockets of servers that were killed: nobody listens there."""
+    """Remove the sockets of killed servers: nobody listens there."""
     for path in folder.glob("*.socket"):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(1)
@@ -94,7 +94,7 @@ def _sweep(folder: Path) -> None:
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
             except OSError:
-                continue  # one that is busy, or has just ended
+                continue  # it is busy, or has just ended
 
 
 def _spawn(path: str, lifeline: int, environment: Mapping[str, str]) -> None:
@@ -116,7 +116,7 @@ class Request:
 
 
 def fixed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a process cannot change once it runs; of a path, what it says."""
+    """Return the variables that a running process cannot change; of a path, its contents."""
     found = {name: text for name, text in environment.items() if _READ_WHEN_LOADED.match(name)}
     found[_PATH] = os.pathsep.join(dict.fromkeys(entry for entry in found.get(_PATH, "").split(os.pathsep) if entry))
     return found
@@ -131,15 +131,15 @@ class ForkServer:
         self._fixed, self._folder = fixed(environment), os.getcwd()
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, tuple[int, socket.socket]] = {}
-        """By process id: the descriptor that says that the process has ended, and its client."""
+        """By process id: the descriptor that signals its end, and its client."""
         self._watch(listener, self._accept)
         self._watch(lifeline, self._stop)
 
     def serve(self) -> Request | None:
-        """Serve; return in a forked process what it is to run, and None in this one when all is over."""
+        """Serve; return in a forked process the request to run, and None in this one at the end."""
         while self._selector.get_map():
             for key, _ in self._selector.select():
-                if key.fd in self._selector.get_map():  # it may have gone with another one of this round
+                if key.fd in self._selector.get_map():  # another event of this round may have removed it
                     request: Request | None = key.data()
                     if request is not None:
                         return request
@@ -149,7 +149,7 @@ class ForkServer:
         self._selector.register(what, selectors.EVENT_READ, call)
 
     def _stop(self) -> None:
-        """Accept no more clients: the driver has ended. Processes that run end by themselves, as they always do."""
+        """Accept no more clients: the driver has ended. Running processes end by themselves."""
         for each in (self._listener, self._lifeline):
             self._selector.unregister(each)
         self._listener.close()
@@ -158,7 +158,7 @@ class ForkServer:
         client, _ = self._listener.accept()
         streams: list[int] = []
         request, process = None, None
-        with suppress(OSError, ValueError, TypeError):  # the client goes on without us
+        with suppress(OSError, ValueError, TypeError):  # the client continues without the server
             client.settimeout(_REQUEST_S)
             request = _receive(client, streams)
             process = os.fork() if self._may_fork(request) else None
@@ -184,14 +184,14 @@ class ForkServer:
     def _follow(self, process: int, client: socket.socket) -> None:
         """Wait for the end of a process, and of its client."""
         ended = os.pidfd_open(process)
-        with suppress(OSError):  # a client that has ended meanwhile is seen as such
+        with suppress(OSError):  # a client that has ended meanwhile is noticed later
             client.sendall(ACCEPTED)
         self._running[process] = (ended, client)
         self._watch(ended, lambda: self._report(process))
         self._watch(client, lambda: self._abandoned(process))
 
     def _leave(self, client: socket.socket) -> None:
-        """Close in a forked process what is the server's."""
+        """Close the server's descriptors in a forked process."""
         self._selector.close()
         self._listener.close()
         os.close(self._lifeline)
@@ -201,7 +201,7 @@ class ForkServer:
             other.close()
 
     def _report(self, process: int) -> None:
-        """Tell the client how its process has ended."""
+        """Report a process's exit status to its client."""
         ended, client = self._running.pop(process)
         _, status = os.waitpid(process, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -214,7 +214,7 @@ class ForkServer:
         client.close()
 
     def _abandoned(self, process: int) -> None:
-        """End a process whose client has ended: Spark has killed what it had started."""
+        """End a process whose client has ended: Spark has killed the client."""
         self._selector.unregister(self._running[process][1])
         os.kill(process, signal.SIGTERM)
 
@@ -223,7 +223,7 @@ def _receive(client: socket.socket, streams: list[int]) -> Request:
     """Receive a request; ``streams`` gets its standard streams.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: it is invalid.
         OSError: the client has ended, or is too slow.
     """
     start, received, *_ = socket.recv_fds(client, 4, 3)

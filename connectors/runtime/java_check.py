@@ -29,7 +29,7 @@ def java_command() -> str | None:
 
 
 def complaint() -> str | None:
-    """Return what is wrong with this machine's Java and how to mend it, or None."""
+    """Return what is wrong with this machine's Java and the remedy, or None."""
     command = java_command()
     if command is None:
         return f"No Java found on PATH, and JAVA_HOME is not set. {FIX}"

@@ -1,4 +1,4 @@
-"""Keep the machine code of compiled functions: numba's cache, without its ways to return other code than the source's.
+"""Caches the machine code of compiled functions: numba's cache, without the cases where it returns outdated code.
 
 Numba compares time or contents of the function's own file. The functions that are inlined into it, the constants and
 the order of a tuple's fields may come from other files. And its index is written before the code that it names, under

@@ -2,9 +2,9 @@
 
 `pyspark.daemon.manager` has each worker call ``gc.collect()`` after each request: a task, the begin
 of a batch, a commit. That visits all that the process has loaded, hundreds of thousands of objects in 40 to 60 ms,
-where the call itself takes less. What stays anyway can be left out (``gc.freeze``): modules, compiled functions,
-connections. `connectors.runtime.worker_daemon` does that for what it loads before it forks; here it is done for what a
-worker comes to hold in its first calls, and for the driver's processes, which that daemon does not start.
+where the call itself takes less. Permanent objects can be excluded (``gc.freeze``): modules, compiled functions,
+connections. `connectors.runtime.worker_daemon` does that for what it loads before it forks; here it is done for objects
+of a worker's first calls, and for the driver's processes, which that daemon does not start.
 
 Every batch is decoded into new buffers of some megabytes, which are free again once Spark has its rows. The C library
 returns memory of that size to the system at once, and the kernel must allocate and clear it again for the next batch:
@@ -24,8 +24,8 @@ import sys
 DAEMONS = ("pyspark.daemon", "sparkonce.connectors.runtime.worker_daemon")
 """The modules that Spark's Python workers run as."""
 FREEZE_AT = (2, 10)
-"""The calls that begin with a freeze: in the first one nearly everything is loaded, and what is left of it is no
-longer garbage, since the collector has run. Some things are needed only later, as after a batch without rows."""
+"""The calls that begin with a freeze: in the first one nearly everything is loaded, and no garbage
+is left, since the collector has run. Some things are needed only later, as after a batch without rows."""
 
 _calls = 0
 

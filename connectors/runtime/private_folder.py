@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def private_folder(name: str) -> Path | None:
-    """Return the folder ``NAME-<user id>``, created if missing; None if there is none that nobody else may write to."""
+    """Return the folder ``NAME-<user id>``, created if missing; None if there is none that is this user's alone."""
     try:
         return _made(Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}")
     except OSError:

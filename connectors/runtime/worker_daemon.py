@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, which loads what the connectors need once, before it forks the workers.
+"""Spark's daemon of Python workers, which imports what the connectors need once, before it forks the workers.
 
-`pyspark.daemon` forks first and lets each worker import for itself, since a process that has threads must not be
-forked. So each of an executor's workers spends its first second on the same imports, and keeps memory of its own for
+`pyspark.daemon` forks first and lets each worker import separately, since a process with threads must not be
+forked. So each of an executor's workers spends its first second on the same imports, and has its own memory for
 them; and since the daemon's workers collect garbage after every task, each task pays again for the hundreds of
 thousands of objects that the imports made. This daemon imports, freezes these objects (``gc.freeze``: the collector
 ignores them from then on, and forked workers share their pages), and then runs `pyspark.daemon`.

@@ -25,11 +25,11 @@ from sparkonce.connectors.runtime.fork_client import INTERPRETER
 
 SCRIPT = Path(__file__).with_suffix(".sh")
 HOME = "SPARKONCE_SPARK_HOME"
-"""What the script reads from the environment: which interpreter, and whose zip files."""
+"""Environment variables of the script: the interpreter, and the zip files to remove."""
 
 
 def command(environment: MutableMapping[str, str]) -> str:
-    """Return what to set ``PYSPARK_PYTHON`` to: the script, for which variables are set, or the bare interpreter."""
+    """Return the value of ``PYSPARK_PYTHON``: the script, whose variables are set, or the bare interpreter."""
     home = Path(pyspark.__file__).parent
     spark_home = environment.get("SPARK_HOME")
     runs_from_here = (home / "jars").is_dir() and (spark_home is None or Path(spark_home) == home)

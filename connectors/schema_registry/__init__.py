@@ -1,1 +1,1 @@
-"""A client of a schema registry with the REST API of Confluent's, and the framing of values that name their schema."""
+"""A client of a schema registry with Confluent's REST API, and the framing of values that name their schema."""

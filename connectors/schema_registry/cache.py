@@ -1,7 +1,7 @@
 """Schemas that a registry has returned, on this machine's disk.
 
-A task can read what others have fetched while the registry is down. A file is used only if its digest fits, which is
-over its name, too. `client` decides when the registry is asked first.
+A task can read what others have fetched while the registry is down. A file is used only if its digest, which
+includes its name, is correct. `client` decides when the registry is asked first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DiskCache:
         self._folder = above / named if above is not None else None
 
     def get(self, name: str) -> Any:
-        """Return a document; None if there is none that can be believed."""
+        """Return a document; None if there is no valid one."""
         if self._folder is None:
             return None
         path = self._folder / f"{name}.json"
@@ -47,7 +47,7 @@ class DiskCache:
         return json.loads(text)
 
     def put(self, name: str, document: Any) -> None:
-        """Keep a document; without an effect where nothing can be written."""
+        """Store a document; no effect where nothing can be written."""
         if self._folder is None:
             return
         text = json.dumps(document)

@@ -1,8 +1,8 @@
-"""What source and sink ask a schema registry: schemas by id, the latest of a subject, registration.
+"""The requests of source and sink to a schema registry: schemas by id, the latest of a subject, registration.
 
-Confluent's own client speaks to each address. Here is what it lacks: the address that answered last is asked first, all
-are asked again with growing pauses, schemas that were read before are found on disk while none answers, and errors say
-what to do. No class of Confluent's leaves this module.
+Confluent's own client uses one address at a time. This module adds: the last responding address is asked first, all
+are retried with growing pauses, earlier schemas are read from disk while none responds, and errors name the
+remedy. No class of Confluent's leaves this module.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _NOT_FOUND = frozenset({40401, 40402, 40403, 40404, 40405})
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses after which a request is repeated."""
 _TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}")
-"""What a proxy's page about a request may show of it: tokens come from the issuer, so that no option has them."""
+"""What an error may show of a proxy's page: tokens come from the issuer, so no option lists them as secrets."""
 MAX_ID = 2**31 - 1
-"""What Confluent's registry takes for an id; it answers above as if it had no such path."""
+"""The largest id that Confluent's registry accepts; for larger ones it answers as for an unknown path."""
 _log = logging.getLogger(__name__)
 
 
 class RegistryError(Exception):
-    """A registry that did not do what it was asked to."""
+    """A registry that did not fulfil a request."""
 
 
 class UnreachableRegistryError(RegistryError):
@@ -231,7 +231,7 @@ class Registry:
         if number > MAX_ID:
             raise UnknownSchemaError(f"{self._where} has no schema of id {number}: ids end at {MAX_ID}")
         context = context_of(subject) or self.settings.context
-        # Without the name behind it, it is the context alone that is asked for.
+        # Without a name after it, only the context would be requested.
         asked = None if context is None else f":{context}:"
         ask = lambda client: client.get_schema(number, subject_name=asked, fmt=form)  # noqa: E731
         name = _file_name(form or "id", context, number)
@@ -246,9 +246,9 @@ class Registry:
         context: str | None,
         form: str | None,
     ) -> RegisteredSchema:
-        """Return what is in memory, or what the registry has, or if that does not answer, or lacks it now, what it had.
+        """Return a schema from memory or the registry, or from earlier responses if that does not answer or lacks it.
 
-        The registry goes first: one that was set up anew, at the same address, uses the same ids for other schemas.
+        The registry takes precedence: a new one at the same address uses the same ids for other schemas.
         """
         kept = self._kept.get(name)
         if kept is not None:
@@ -273,7 +273,7 @@ class Registry:
     def _with_references(
         self, what: str, found: Any, context: str | None, form: str | None, rounds: int | None = None
     ) -> RegisteredSchema:
-        """Make a schema of Confluent's, with all that it refers to."""
+        """Convert a schema of Confluent's, with all its references."""
         kind = found.schema_type or AVRO
         if not isinstance(found.schema_str, str) or not isinstance(kind, str):
             raise self._no_registry(what, "the answer has no schema")
@@ -291,7 +291,7 @@ class Registry:
         made: dict[str, Reference],
         above: tuple[str, ...],
     ) -> None:
-        """Put what ``get`` returns for references, and for theirs, into ``made``, the lowest first."""
+        """Put the results of ``get`` for references, and theirs, into ``made``, dependencies first."""
         for each in references:
             if each.name in above:
                 raise RegistryError(f"{self._where}: a schema refers to itself: {' -> '.join((*above, each.name))}")
@@ -303,7 +303,7 @@ class Registry:
                 made[each.name] = reference
 
     def _reference(self, each: Any, context: str | None, form: str | None, rounds: int | None) -> tuple[Reference, Any]:
-        """Return what a reference names, and the references of that; a name without a context is of ``context``."""
+        """Return the schema of a reference, and its own references; a name without a context is of ``context``."""
         in_context = each.subject if context is None or each.subject.startswith(":.") else f":{context}:{each.subject}"
         what = f"version {each.version} of subject {each.subject}"
         ask = lambda client: client.get_version(in_context, each.version, True, form)  # noqa: E731
@@ -335,7 +335,7 @@ class Registry:
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
         client = self._client(url)
-        client.clear_caches()  # what it remembers may be of a registry that was set up anew since
+        client.clear_caches()  # its cache may be of an earlier registry
         try:
             return ask(client)
         except SchemaRegistryError as error:
@@ -347,7 +347,7 @@ class Registry:
             ) from None
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise self._no_registry(what, self._hidden(error)) from None
-        except Exception as error:  # of the libraries below: no connection, no TLS
+        except Exception as error:  # of underlying libraries: no connection, no TLS
             raise UnreachableRegistryError(
                 f"{self._where} does not answer, asked for {what} ({type(error).__name__}: {self._hidden(error)}). "
                 f"Check {PREFIX}url, and whether it runs"

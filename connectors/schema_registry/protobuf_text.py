@@ -1,7 +1,7 @@
 """Schemas of Protobuf, as text or as a serialized descriptor, and what they refer to, as one set of descriptors.
 
-Google's compiler (package ``grpcio-tools``) reads the text, in a process of its own: what makes it fail must not end
-ours, and only there can its messages be told apart. One run takes about 60 ms; equal schemas are compiled once.
+Google's compiler (package ``grpcio-tools``) reads the text, in a separate process: a crash must not end
+ours, and only there can its messages be captured. One run takes about 60 ms; equal schemas are compiled once.
 
 This module imports nothing of this project: the embedded registry uses it, too.
 """
@@ -31,9 +31,9 @@ COMPILED_SCHEMAS = 256
 _IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+|option\s+)?(["\'])(.+?)\1')
 _MAP_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
 _ENTRY_MARK = "sparkonce_map_entry"
-"""Stands, as a name that a message reserves, for an option that the compiler accepts in no text."""
+"""A reserved name in place of an option that the compiler does not accept in text."""
 _LOG_LINE = re.compile(r"WARNING: All log messages|[IW]\d{4} ")
-"""What the compiler's libraries log, which is no error."""
+"""Log output of the compiler's libraries, which is no error."""
 _MODULES = {
     **{f"confluent/{name}": f"confluent_kafka.schema_registry.confluent.{name}" for name in ("type", "types")},
     "confluent": "confluent_kafka.schema_registry.confluent",
@@ -77,7 +77,7 @@ def _compiled(schema: str, references: tuple[tuple[str, str], ...]) -> bytes:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     given = from_base64(schema)
-    # The compiler would read other names as options: its error about @FILE shows what is in that file.
+    # The compiler would read other names as options: its error about @FILE shows that file's contents.
     name = MAIN if given is None or not _is_file_name(given.name) else given.name
     main = name if given is None else _free_name(name, {each for each, _ in references})
     texts: dict[str, str] = {}
@@ -133,7 +133,7 @@ def _add_common(names: set[str], known: FileDescriptorSet, texts: Mapping[str, s
         try:
             found = FileDescriptorProto.FromString(import_module(module).DESCRIPTOR.serialized_pb)
         except ImportError:
-            continue  # the compiler says that the file is missing
+            continue  # the compiler reports the missing file
         known.file.append(found)
         waiting += found.dependency
 
@@ -168,7 +168,7 @@ def _run(folder: Path, main: str, texts: Mapping[str, str], known: bytes) -> byt
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether a name is one of a file below a folder, and no argument that means something else."""
+    """Return whether a name is a file's below a folder, and not another kind of argument."""
     return (
         name.isprintable() and "\\" not in name and name[:1] not in "-@" and not {"", ".", ".."} & set(name.split("/"))
     )

@@ -30,7 +30,7 @@ def _urls(given: str) -> tuple[str, ...]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("expected addresses such as https://registry:8081, separated by commas")
-        if "?" in url or "#" in url:  # paths are put behind it, and errors show it
+        if "?" in url or "#" in url:  # paths are appended to it, and errors show it
             raise ValueError(f"expected no query in it: set {PREFIX}bearer.auth.token, which is never shown")
     return urls
 
@@ -246,7 +246,7 @@ def _inherited(table: SettingTable, given: Mapping[str, str], settings: Registry
 
 
 def _problem(settings: RegistrySettings, named: list[str]) -> str | None:
-    """Return what is wrong with options that were set, beginning with a name; ``named`` are without the prefix."""
+    """Return what is wrong with the options set, beginning with a name; ``named`` are without the prefix."""
     oauth = {"issuer.endpoint.url": settings.issuer, "client.id": settings.client_id}
     oauth["client.secret"] = settings.client_secret
     missing = [name for name, value in oauth.items() if value is None]

@@ -23,12 +23,12 @@ FRAME_BYTES = 5
 GUID_BYTES = 17
 VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
 NO_VALUE, NO_FRAME = -1, -2
-"""In place of an id: the value is null; it names no schema."""
+"""Instead of an id: the value is null, and names no schema."""
 MAX_DEPTH = 64
 """Levels of messages in a path."""
 MAX_PATH_BYTES = 5 * (MAX_DEPTH + 1)
 MAX_COMPARED = 256
-"""Paths, or GUIDs, for which all values are looked through at once."""
+"""The number of paths, or GUIDs, for which all values are searched at once."""
 SchemaName = int | str
 """An id, or a GUID."""
 Path = tuple[int, ...]
@@ -48,10 +48,10 @@ class Framed:
     """An id, `NO_VALUE` or `NO_FRAME`; of a value whose header has a GUID, what `guids` has it by: -3 and below."""
     guids: dict[int, str]
     paths: NDArray[np.int32] | None = None
-    """With Protobuf: which of `known_paths` each value has; -1 if it has none that can be read."""
+    """With Protobuf: the index of each value's path in `known_paths`; -1 if it has none that can be read."""
     known_paths: Sequence[Path] = ()
     by_header: NDArray[np.bool_] | None = None
-    """Which values have a header that is to name the schema; None if none may."""
+    """Which values have a header that should name the schema; None if none may."""
 
     def name(self, row: int) -> SchemaName | None:
         """Return the id or the GUID that a value names; None if it names none."""
@@ -59,7 +59,7 @@ class Framed:
         return self.guids.get(found) if found < 0 else found
 
     def problem(self, row: int, content: bytes | None) -> str | None:
-        """Return why a value, of which ``content`` is all, names no schema; None if it names one, or is null."""
+        """Return why a value, whose bytes are ``content``, names no schema; None if it names one, or is null."""
         if self.ids[row] != NO_FRAME:
             no_path = self.paths is not None and self.ids[row] != NO_VALUE and self.paths[row] < 0
             return "the path to its message cannot be read" if no_path else None
@@ -72,7 +72,7 @@ class Framed:
 
 
 def bounds(values: pa.BinaryArray) -> tuple[NDArray[np.uint8], Int64s, Int64s]:
-    """Return the bytes of values, and where each begins and ends in them."""
+    """Return the bytes of values, and the start and end of each."""
     _, offsets, content = values.buffers()
     data = np.frombuffer(content if content is not None and content.size else b"\0", np.uint8)
     if not len(values):
@@ -142,7 +142,7 @@ def _last_named(headers: pa.ListArray, header: str) -> tuple[Int64s, pa.BinaryAr
 def _from_headers(
     contents: pa.BinaryArray, rows: Int64s, ids: Int64s, guids: dict[int, str]
 ) -> tuple[NDArray[np.uint8], Int64s, Int64s]:
-    """Put the ids of headers, or numbers for their GUIDs, where ``rows`` says; return what follows those that have one.
+    """Put the ids of headers, or numbers for their GUIDs, at ``rows``; return what follows in those with one.
 
     A GUID ends its header unless it is followed by a path, which `_Paths` reads.
     """
@@ -163,7 +163,7 @@ def _from_headers(
 
 
 def _numbered(pairs: NDArray[np.uint64]) -> tuple[Int64s, list[bytes]]:
-    """Return numbers for pairs, from 0 on and the same for equal ones, and the bytes of each numbered one."""
+    """Return numbers for pairs, equal for equal ones, from 0, and the bytes of each numbered pair."""
     which: Int64s = np.full(pairs.shape[0], -1, np.int64)
     different: list[bytes] = []
     left = np.arange(pairs.shape[0])
@@ -193,7 +193,7 @@ class _Paths:
         return tuple(self._numbers)
 
     def read(self, data: NDArray[np.uint8], starts: Int64s, ends: Int64s, rows: Int64s) -> Int64s:
-        """Read the paths at ``starts`` for ``rows``; return where they end: where they began, if there is none."""
+        """Read the paths at ``starts`` for ``rows``; return their ends: their starts, if there is none."""
         after = starts.copy()
         left = np.flatnonzero(starts < ends)
         while left.size:
@@ -220,7 +220,7 @@ class _Paths:
 
 
 def _read_path(content: bytes) -> tuple[Path, int] | None:
-    """Return the path that some bytes begin with, and how many of them it takes; None if it cannot be read."""
+    """Return the path at the beginning of some bytes, and its length; None if it cannot be read."""
     count, at = _varint(content, 0)
     if count == 0:
         return FIRST, at
@@ -236,7 +236,7 @@ def _read_path(content: bytes) -> tuple[Path, int] | None:
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag varint of 32 bits and the place behind it; -1 where there is none, as no index is negative."""
+    """Return a zigzag varint of 32 bits and the position after it; -1 if there is none, as no index is negative."""
     found = 0
     for shift in range(0, 35, 7):
         if at >= len(content):
@@ -259,7 +259,7 @@ def parse_header(content: bytes | None) -> SchemaName | None:
 
 
 def frame(number: int, path: Path | None = None) -> bytes:
-    """Return what a value with the schema of this id begins with; with Protobuf ``path`` leads to its message."""
+    """Return the prefix of a value with this schema id; with Protobuf ``path`` leads to its message."""
     return struct.pack(">bI", MAGIC, number) + (b"" if path is None else path_bytes(path))
 
 
@@ -269,7 +269,7 @@ def header(guid: str, path: Path | None = None) -> bytes:
 
 
 def path_bytes(path: Path) -> bytes:
-    """Return a path as it stands behind an id or a GUID.
+    """Return the bytes of a path after an id or a GUID.
 
     Raises:
         ValueError: it is empty, too long, or has a negative index.

@@ -1,9 +1,9 @@
-"""How much each batch has read and written, passed from the process that commits it to the one that observes queries.
+"""The amounts that each batch has read and written, passed from the committing process to the listener.
 
-Spark's progress has no place for what a Python sink has counted, and the two processes share nothing but the machine:
+Spark's progress has no field for a Python sink's counts, and the two processes share nothing but the machine:
 Spark starts the one that commits beside the driver, and a `LagListener` runs in the driver's own Python. So a sink
 leaves a small file for each query in a folder of this user, and a listener reads it when the progress of the batch
-arrives. Nothing is decided by it: where it is missing, figures are.
+arrives. No decision depends on it: if it is missing, only figures are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparkonce.offset_store.record import BatchCounts, BatchRecord
 KEPT_BATCHES = 20
 """Reports of a query that stay in its file when that is shortened: a listener may be a few batches late."""
 MAX_FILE_BYTES = 32 << 10
-"""Past it, a file is shortened."""
+"""Above this size, a file is shortened."""
 KEPT_S = 7 * 86_400
 """Files of queries that have ended are removed after this time, by the next process that reports."""
 KEPT_FILES = 100

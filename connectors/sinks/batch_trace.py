@@ -1,7 +1,7 @@
-"""The spans that the driver's processes make of a batch: its plan, its beginning, its commit, and the whole.
+"""The spans of a batch in the driver's processes: its plan, beginning, commit, and the whole batch.
 
-The process that begins a batch does not see its end, and the one that commits it has not seen its beginning; which run
-of the query it is only tasks know. So what is known at the beginning travels with the sink to the tasks, and with their
+The process that begins a batch does not see its end, and the one that commits it not its beginning; only tasks know
+the run of the query. So the state at the beginning travels with the sink to the tasks, and with their
 messages, to which they add the run, to the commit.
 """
 
@@ -19,7 +19,7 @@ from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.offset_store.record import BatchCounts
 
 TASK_FAILED = "TaskFailed"
-"""The error of a batch of which a task gave no answer; its span says more."""
+"""The error of a batch without a task's result; its span says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Beginning:
 
     begun: Interval
     planned: Sequence[Interval] = ()
-    """For each of the query's sources that are ours."""
+    """One for each of the query's sources that are ours."""
 
     @property
     def start_ns(self) -> int:
@@ -38,25 +38,25 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class TraceNote:
-    """What a task's message says for the trace of its batch."""
+    """The part of a task's message for the trace of its batch."""
 
     trace: BatchTrace
     beginning: Beginning
 
 
 def beginning(batch: Batch, checkpoint: Checkpoint, start_ns: int) -> Beginning | None:
-    """Return when a batch was planned, and that it was begun from ``start_ns`` until now; None if traces are off."""
+    """Return the planning time of a batch, and its beginning from ``start_ns`` until now; None if traces are off."""
     if not traces_are_on():
         return None
     begun = Interval.since(start_ns)
     try:
         return Beginning(begun, PlanNotes().find(checkpoint.logged(batch.record.batch_id).lines.values()))
-    except Exception:  # of the store of the checkpoint; the batch has begun all the same
+    except Exception:  # of the checkpoint's store; the batch has begun all the same
         return Beginning(begun)
 
 
 def trace_refusal(batch: Batch, checkpoint: Checkpoint, start_ns: int, error: BaseException) -> None:
-    """Have a batch traced that ends at its beginning."""
+    """Trace a batch that ends at its beginning."""
     found = beginning(batch, checkpoint, start_ns)
     if found is None:
         return
@@ -69,7 +69,7 @@ def trace_refusal(batch: Batch, checkpoint: Checkpoint, start_ns: int, error: Ba
 def trace_commit(
     note: TraceNote, app_id: str, start_ns: int, counts: BatchCounts | None = None, error: BaseException | None = None
 ) -> None:
-    """Have a batch traced whose commit was tried from ``start_ns`` until now."""
+    """Trace a batch whose commit began at ``start_ns`` and ends now."""
     failed = None if error is None else type(error).__name__
     attributes = {**_of_app(app_id), **({} if counts is None else of_counts(counts))}
     commit = note.trace.child("commit", Interval.since(start_ns), attributes, failed)
@@ -78,14 +78,14 @@ def trace_commit(
 
 
 def trace_failed_tasks(note: TraceNote, app_id: str) -> None:
-    """Have a batch traced that failed in a task."""
+    """Trace a batch that failed in a task."""
     of_app = _of_app(app_id)
     steps = _beginning_spans(note.trace, note.beginning, of_app)
     _send(note.trace, note.beginning, steps, of_app, TASK_FAILED)
 
 
 def of_counts(counts: BatchCounts) -> Attributes:
-    """Return the attributes that say how much was read and written."""
+    """Return the attributes with the amounts read and written."""
     known = {
         "records": counts.records,
         "read_bytes": counts.read_bytes,

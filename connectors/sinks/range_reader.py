@@ -1,4 +1,4 @@
-"""Where the rows of a task come from, if Spark passes it ranges to read in place of rows."""
+"""The source of a task's rows, if Spark passes it ranges to read instead of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkonce.exactly_once.coverage import Part
 
 
 class Count(Protocol):
-    """What was read."""
+    """The amounts read."""
 
     @property
     def records(self) -> int:
@@ -23,7 +23,7 @@ class Count(Protocol):
 
     @property
     def unknown(self) -> Set[str]:
-        """The schemas that the records name and the registry does not have."""
+        """The schemas named by records that the registry does not have."""
 
 
 class Reading(Protocol):
@@ -31,14 +31,14 @@ class Reading(Protocol):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What the task is to read; known before it reads."""
+        """The ranges to read; known before it reads."""
 
     @property
     def count(self) -> Count:
-        """What was read so far."""
+        """The amounts read so far."""
 
     def rows(self) -> Iterator[Any]:
-        """Read them: Arrow batches, or others of which the targets' writers know, with their number as ``num_rows``.
+        """Read them: Arrow batches, or others that the targets' writers know, with their number as ``num_rows``.
 
         Raises:
             Exception: whatever the source raises.
@@ -50,12 +50,12 @@ class RangeReader(Protocol):
 
     @property
     def rules(self) -> str | None:
-        """What makes rows and dead letters of records, as `connectors.values.rules` has it; None if nothing does."""
+        """The rules that make rows and dead letters of records, see `connectors.values.rules`; None without."""
 
     def with_rules(self, rules: str) -> RangeReader | None:
-        """Return the reader that has these rules, for a batch of which a part was written by them; None if none can.
+        """Return the reader with these rules, for a batch of which a part was written by them; None if there is none.
 
-        They may be today's: what the registry lacked then must be all that it lacks now.
+        They may be today's: today the registry must lack exactly the same schemas.
         """
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> Reading:

@@ -141,7 +141,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
 
     @property
     def reader(self) -> RangeReader | None:
-        """What reads the rows; of `begin`, by the rules that the batch was begun with."""
+        """The reader of the rows; after `begin`, by the rules with which the batch was begun."""
         return self._reader
 
     def checked_by(self, check: Callable[[RangeReader, TargetPlan], RangeReader]) -> Self:
@@ -178,10 +178,10 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             self._warn_of_skipped(batch)
 
     def _complete_by(self, batch: Batch, rules: Set[str]) -> None:
-        """Have the batch read by the rules that a part of it was written by already, if there are any.
+        """Read the batch by the rules with which a part of it was written already, if there are any.
 
         Raises:
-            DeliveryError: if they are not to be had, or each part has its own.
+            DeliveryError: if they are not available, or each part has different ones.
         """
         if not rules:
             return

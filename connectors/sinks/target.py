@@ -48,7 +48,7 @@ class TargetPlan(Protocol):
 
     @property
     def written_by(self) -> Set[str]:
-        """The rules that have made, of records of the batch, what is there already, as far as they are known."""
+        """The rules of the batch's records already written, as far as they are known."""
 
 
 class WrappedPlan:
@@ -92,7 +92,7 @@ class TaskWriter(Protocol):
 
     @property
     def written(self) -> BatchCounts:
-        """How much was written; known when it is closed."""
+        """The amounts written; known when it is closed."""
 
 
 class Target(Protocol):

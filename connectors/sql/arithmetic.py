@@ -1,4 +1,4 @@
-"""What arithmetic means for the types of its operands, as Spark's `DecimalPrecision` and `AnsiTypeCoercion` have it."""
+"""The types and results of arithmetic, as in Spark's `DecimalPrecision` and `AnsiTypeCoercion`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparkonce.connectors.sql.meanings import Argument, Arguments, Meaning, Rule
 
 
 def _operands(arguments: Arguments) -> list[DataType]:
-    """Return the types of two operands: a whole constant beside a decimal has as many digits as are written."""
+    """Return the types of two operands: a whole constant beside a decimal has as many digits as written."""
     types = [each.type for each in arguments]
     if any(isinstance(each, DecimalType) for each in types):
         for place, each in enumerate(arguments):
@@ -95,7 +95,7 @@ def _of_decimals(sign: str, arguments: Arguments, types: Sequence[DecimalType]) 
         operands = None if result is None else [result, result]
     elif sign == "*":
         result = decimal(left.precision + right.precision + 1, left.scale + right.scale)
-        operands = None if result is None else [DecimalType(result.precision, left.scale), right]  # else 18 digits
+        operands = None if result is None else [DecimalType(result.precision, left.scale), right]  # otherwise 18 digits
     elif sign == "%":
         least = min(left.precision - left.scale, right.precision - right.scale)
         result, inner = decimal(max(least + scale, 1), scale), decimal(whole + scale, scale)
@@ -135,7 +135,7 @@ def _absolute(arguments: Arguments) -> Meaning | None:
 
 
 def _stepped(name: str) -> Rule:
-    """Of floor and ceil: of whole numbers and decimals."""
+    """For floor and ceil: of integers and decimals."""
 
     def rule(arguments: Arguments) -> Meaning | None:
         if len(arguments) != 1:
@@ -154,7 +154,7 @@ def _stepped(name: str) -> Rule:
 
 
 def _rounded(arguments: Arguments) -> Meaning | None:
-    """Of whole numbers and decimals: to a number of digits that is a constant."""
+    """Of integers and decimals: to a constant number of digits."""
     if not 1 <= len(arguments) <= 2:
         return None
     given, digits = arguments[0].type, arguments[1].constant if len(arguments) == 2 else "0"

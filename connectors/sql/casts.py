@@ -1,4 +1,4 @@
-"""Casts, as Spark does them: the pairs of types that there are, and the engine's expression for each.
+"""Casts as in Spark: the pairs of types, and the engine's expression for each.
 
 The engine alone would round where Spark truncates (1.9 to a whole number), accept text that Spark rejects ('1_000'),
 and reject what Spark accepts. ``$1`` is the value, ``$T`` the engine's type; CAST is TRY_CAST in a ``TRY_CAST``.
@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, DecimalType, StringType
 from sparkonce.connectors.sql.kinds import MOST_DIGITS, REAL, TIMES, WHOLE, in_engine, kind_of, simple
 
 MOST_EXACT_DIGITS = 15
-"""Of a decimal that the engine's own cast makes the nearest DOUBLE; of longer ones, by their text."""
+"""The digits of a decimal that the engine's own cast rounds to the nearest DOUBLE; longer ones are cast as text."""
 NAMES = (
     "BINARY, STRING, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), DATE, TIMESTAMP, "
     "TIMESTAMP_NTZ"
@@ -35,7 +35,7 @@ class Cast:
 
     engine: str
     stricter: str = ""
-    """Which rows fail that Spark accepts: not possible where what fails is null."""
+    """Which rows fail that Spark accepts: impossible where a failure gives null."""
 
 
 _PLAIN = Cast("CAST($1 AS $T)")
@@ -66,7 +66,7 @@ _TO_FLOAT = Cast(
     "CASE WHEN isnan($1) THEN CAST($1 AS $T) WHEN $1 >= 3.4028235677973366e38 THEN CAST('Infinity' AS $T) "
     "WHEN $1 <= -3.4028235677973366e38 THEN CAST('-Infinity' AS $T) ELSE CAST($1 AS $T) END"
 )
-"""What is nearer to infinity than to the largest FLOAT; it is half a unit of the last place beyond that."""
+"""The smallest number that rounds to infinity instead of the largest FLOAT: half a unit in the last place above it."""
 _BOOLEAN_OF_TEXT = _of_text(
     "[tT]|[tT][rR][uU][eE]|[yY]|[yY][eE][sS]|1|[fF]|[fF][aA][lL][sS][eE]|[nN]|[nN][oO]|0", "a boolean"
 )
@@ -134,7 +134,7 @@ def _shown(source: DataType) -> Cast | None:
 
 
 def cast_of(source: DataType, target: DataType, *, to_null: bool = False) -> Cast | None:
-    """Return how ``$1`` is cast; None where there is no cast, or none that is as Spark's.
+    """Return how ``$1`` is cast; None if there is no cast, or none with Spark's results.
 
     With ``to_null``, of ``TRY_CAST``: what cannot be cast is null.
     """

@@ -1,7 +1,7 @@
-"""Arguments that must be constants, since what they mean is checked when the query starts.
+"""Arguments that must be constants, since they are checked when the query starts.
 
-Each kind says which constants are allowed, what the engine gets for one, and some that are: the comparison with Spark
-takes these.
+Each kind has the allowed constants, the engine's form of one, and examples for the comparison with
+Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, IntegerType
 from sparkonce.connectors.sql.regex import RegexError, read_regex
 
 LONGEST = 10_000
-"""Characters that padding and repetition may ask for."""
+"""The limit of characters for padding and repetition."""
 
 
 class ConstantError(Exception):
@@ -28,7 +28,7 @@ class Constant:
     """A kind of constants."""
 
     what: str
-    """What is expected, for messages."""
+    """The expected constant, for messages."""
     check: Callable[[str, Sequence[str]], str]
     """Return the engine's SQL for a constant, given those before it.
 
@@ -36,7 +36,7 @@ class Constant:
         ConstantError: it is not allowed.
     """
     samples: tuple[str, ...]
-    """As a SELECT has them."""
+    """In the form of a SELECT."""
     is_text: bool = True
 
     def engine(self, given: DataType, text: str, before: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ INFINITE = "sql: a date or time is the last or one of the first that there are, 
 _FIRST_TIME = -9_223_372_022_400_000_000
 """Of the engine, four hours after Spark's."""
 EXACT_REASONS = 100
-"""The failures of a batch that have the engine's own message: each takes a query of 1 to 3 ms. The others name the
+"""The number of a batch's failures with the engine's own message: each takes a query of 1 to 3 ms. The others name the
 column that failed."""
 
 
@@ -49,7 +49,7 @@ def run_without_failures(
 
 
 def infinite_rows(inputs: pa.RecordBatch) -> list[int]:
-    """Return the places of rows with the last day or time there is, or the first: to the engine, infinity or none."""
+    """Return the indexes of rows with the minimal or maximal day or time: for the engine, infinity or none."""
     return sorted(set().union(*map(_infinite, inputs.columns)))
 
 
@@ -78,13 +78,13 @@ def _infinite(column: pa.Array) -> set[int]:
 
 
 def _failing(engine: Engine, computed: Computed, inputs: pa.RecordBatch) -> list[tuple[int, str, bool]]:
-    """Return the rows that fail, each with the part that does, and whether its exact reason is to be found.
+    """Return the failing rows, each with the part that fails, and whether its exact reason should be found.
 
-    Not all of them, where the engine cannot say: then `_halved` finds them.
+    Not all of them, if the engine does not show it: then `_halved` finds them.
     """
     try:
         flags = engine.run(computed.failing, inputs)
-    except engine.row_errors:  # should not happen: the engine has moved what fails out of its TRY
+    except engine.row_errors:  # should not happen: the engine has moved a failing expression out of its TRY
         return []
     found = np.stack([column.to_numpy(zero_copy_only=False) for column in flags.columns[1:]])
     rows = np.flatnonzero(found.any(axis=0))
@@ -115,7 +115,7 @@ def _without(inputs: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
 
 
 def _halved(engine: Engine, computed: Computed, inputs: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Failure]]:
-    """As `run_without_failures`, by halves: for failures that only the whole query has, none of its parts."""
+    """As `run_without_failures`, by halves: for failures of the whole query only, not of its parts."""
     try:
         return engine.run(computed.query, inputs), []
     except engine.row_errors as error:

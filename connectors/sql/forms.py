@@ -1,8 +1,8 @@
-"""Every function and operator that a SELECT may have: for which types of arguments, and the engine's expression.
+"""Every function and operator that a SELECT may use: for which argument types, and the engine's expression.
 
-What is not here is refused when the query starts. What is here returns what Spark's function returns, for every value:
+Others are rejected when the query starts. Those here return what Spark's function returns, for every value:
 a comparison over values at the edges of each type takes its expressions from this table (tests/spark/sql_pairs.py), so
-that nothing can be on one and not on the other. Where a row fails that Spark accepts, a form says so (`stricter`).
+that the two cannot differ. If a row fails that Spark accepts, a form says so (`stricter`).
 
 A `Form` has the types of its arguments in its signature; a rule, in `sparkonce.connectors.sql.rules`, finds types and
 expression from those of the arguments.
@@ -21,7 +21,7 @@ class Form:
     """A function for some types of arguments."""
 
     takes: tuple[str, ...]
-    """Simple types, which take what widens to them (not with a ``=`` before), or kinds of constants."""
+    """Simple types, which accept narrower ones (not after a ``=``), or kinds of constants."""
     returns: str
     engine: str
     """With the arguments as ``$1``, ``$2`` …"""

@@ -1,7 +1,7 @@
-"""Spark's types as the language of direct queries has them: names, the engine's names, what two types widen to.
+"""Spark's types in direct queries: names, the engine's names, and the common type of two.
 
-The rules are those of Spark's `AnsiTypeCoercion` and `DecimalPrecision`, without what loses digits: two decimals that
-have no common type of at most 38 digits have none here, and text is never cast to a number implicitly.
+The rules are those of Spark's `AnsiTypeCoercion` and `DecimalPrecision`, except those that lose digits: two decimals
+without a common type of at most 38 digits have none here, and text is never cast to a number implicitly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INTERVALS = {
     "to_days": ("days", "days"), "to_hours": ("hours", "time"), "to_minutes": ("minutes", "time"),
     "to_seconds": ("seconds", "time"),
 }  # fmt: skip
-"""What the parser makes of ``INTERVAL n unit``, with what kind of interval it is."""
+"""The parser's functions for ``INTERVAL n unit``, with the kind of interval."""
 
 _SIMPLE: dict[str, tuple[DataType, str]] = {
     "tinyint": (ByteType(), "TINYINT"),
@@ -55,7 +55,7 @@ _SIMPLE: dict[str, tuple[DataType, str]] = {
     "timestamp_ntz": (TimestampNTZType(), "TIMESTAMP"),
 }
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-"""Of the decimal that holds every value of a whole number's type."""
+"""The digits of the decimal that holds every value of an integer type."""
 
 
 class IntervalType(DataType):
@@ -75,7 +75,7 @@ def simple(name: str) -> DataType:
 
 
 def kind_of(given: DataType) -> str:
-    """Return the name of a simple type, or which kind of other type it is."""
+    """Return the name of a simple type, or the kind of another type."""
     if isinstance(given, IntervalType):
         return "interval"
     for nested, name in ((DecimalType, "decimal"), (ArrayType, "array"), (MapType, "map"), (StructType, "struct")):
@@ -111,7 +111,7 @@ def as_decimal(given: DataType) -> DecimalType | None:
 
 
 def wider(left: DataType, right: DataType) -> DataType | None:
-    """Return the type that two types have in common; None if there is none, or none that is exact."""
+    """Return the common type of two types; None if there is none, or none that is exact."""
     if same(left, right):
         return left
     if isinstance(left, NullType) or isinstance(right, NullType):
@@ -139,7 +139,7 @@ def _wider_decimal(left: DataType, right: DataType, names: Sequence[str]) -> Dat
 
 
 def common(types: Sequence[DataType]) -> DataType | None:
-    """Return the type that several types have in common."""
+    """Return the common type of several types."""
     found: DataType | None = NullType()
     for each in types:
         found = None if found is None else wider(found, each)

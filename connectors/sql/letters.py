@@ -1,4 +1,4 @@
-"""Lower and upper case as Spark's ICU has them: Python's, and the letters that Unicode has got since.
+"""Lower and upper case as in Spark's ICU: Python's, and the letters that Unicode has added since.
 
 The engine's own functions map a character to one character: no 'SS' for 'ß', no final sigma.
 """
@@ -18,7 +18,7 @@ _PAIRS = {
 """Lower by upper case, of the letters of Unicode 15 to 17 (Python 3.11 has 14)."""
 _UPPER = {lower: upper for upper, lower in _PAIRS.items()}
 _SIGMA = "Σ"
-"""Whose lower case depends on the letters around it."""
+"""Letters whose lower case depends on the letters around them."""
 
 
 def lower_of(texts: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What an expression is applied to, and what it means: its type, and the engine's expression."""
+"""The arguments and the result of an expression: its type, and the engine's expression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkonce.connectors.sql.kinds import kind_of, same
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What an expression is applied to."""
+    """An argument of an expression."""
 
     type: DataType
     constant: str | None = None
@@ -22,7 +22,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an expression is."""
+    """The result of an expression."""
 
     engine: str
     """With the arguments as ``$1``, ``$2`` …"""
@@ -30,7 +30,7 @@ class Meaning:
     stricter: tuple[str, ...] = ()
     """Which rows fail that Spark accepts."""
     parts: tuple[str, ...] = ()
-    """Instead of an expression: the arguments, in the type that they have in common."""
+    """Instead of an expression: the arguments, in their common type."""
 
 
 Arguments = Sequence[Argument]
@@ -49,7 +49,7 @@ def widened(given: DataType, target: DataType) -> str:
 
 
 def put(template: str, place: int) -> str:
-    """Return a template of ``$1`` as one of another argument."""
+    """Return a template of ``$1``, applied to another argument."""
     return template.replace("$1", f"${place}")
 
 

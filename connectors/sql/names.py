@@ -1,4 +1,4 @@
-"""What is said of an expression that is refused: its types, and the way out."""
+"""Messages about rejected expressions: their types, and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERNAL = frozenset(["and", "or", "not", "in", "between", "case", "coalesce", "
 """Names in the table that no function has."""
 _SPECIAL = frozenset(["transform", "filter", "explode", "unnest", "named_struct", "date_part", "coalesce"])
 FUNCTIONS = sorted({name for name in NAMES - INTERNAL if name.isidentifier() and name != "list_value"} | _SPECIAL)
-"""What a SELECT may call, for the page and for suggestions."""
+"""The functions that a SELECT may call, for the page and for suggestions."""
 
 _NOT_REPEATABLE = frozenset(
     [
@@ -42,7 +42,7 @@ _NOT_REPEATABLE = frozenset(
         "uuidv7",
     ]
 )
-"""Functions that give another result when a batch is written again: nothing similar is suggested for them."""
+"""Functions whose result differs when a batch is written again: nothing similar is suggested for them."""
 _INSTEAD = {
     "ilike": "lower(x) LIKE 'pattern' in lower case",
     "regexp_matches": "regexp_like",
@@ -61,7 +61,7 @@ _INSTEAD = {
     "string": "CAST(x AS STRING)",
     "len": "length",
 }
-"""What to write for names that Spark does not have, or has with another meaning."""
+"""Replacements for names that Spark lacks, or that mean something else there."""
 
 
 _OF_PYTHON = frozenset(
@@ -97,7 +97,7 @@ def _is_of_spark(name: str) -> bool:
 
 
 def not_possible(name: str, arguments: Sequence[Argument], way_out: str) -> str:
-    """Return what is said of a function or operator that is not possible for these arguments."""
+    """Return the message that a function or operator is not possible for these arguments."""
     if name in INTERVALS:
         return NO_INTERVAL
     types = ", ".join(each.type.simpleString() for each in arguments) or "no arguments"
@@ -108,7 +108,7 @@ def not_possible(name: str, arguments: Sequence[Argument], way_out: str) -> str:
 
 
 def no_cast(source: DataType, target: DataType, way_out: str, *, to_null: bool) -> str:
-    """Return what is said of a cast that is not possible."""
+    """Return the message that a cast is not possible."""
     shown = f"{source.simpleString()} cannot be cast to {target.simpleString()} here"
     plain = cast_of(source, target)
     if to_null and plain is not None:

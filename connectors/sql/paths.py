@@ -24,7 +24,7 @@ class Path:
     names: tuple[str, ...]
     """As the schema spells them."""
     field: StructField
-    """What is there; nullable if anything on the way is."""
+    """Its type; nullable if anything on the way is."""
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
         """Return the values of ``rows``, without copying them."""
@@ -37,10 +37,10 @@ class Path:
 
 
 def find(names: Sequence[str], columns: StructType, table: str = TABLE) -> Path:
-    """Return the column or field that ``names`` mean; the first may be the name of the table.
+    """Return the column or field named by ``names``; the first may be the name of the table.
 
     Raises:
-        OptionError: it is unknown, with what there is instead; or several are meant.
+        OptionError: it is unknown, with a suggestion; or ambiguous.
     """
     known = {name.lower() for name in columns.names}
     if len(names) > 1 and names[0].lower() == table.lower() and names[0].lower() not in known:
@@ -73,7 +73,7 @@ def within(path: Path) -> list[Path]:
 
 
 def every(columns: StructType) -> list[Path]:
-    """Return all columns, as ``*`` means them."""
+    """Return all columns, as for ``*``."""
     return [Path((field.name,), field) for field in columns.fields]
 
 

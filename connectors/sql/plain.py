@@ -1,6 +1,6 @@
-"""A SELECT of nothing but columns, fields of structs and stars, with new names: read without the engine.
+"""A SELECT of only columns, fields of structs and stars, with new names: parsed without the engine.
 
-Whatever else there is, is for the engine to read: this returns None then, and reports no errors of syntax.
+Anything else is for the engine to parse: this returns None then, and reports no syntax errors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS = (
     "trailing true try union unique unpivot user using values variadic when where window with"
 )
 _RESERVED = frozenset(_WORDS.split())
-"""Words that are not a name unless they are quoted: the engine knows what they mean."""
+"""Words that are a name only if quoted: the engine knows their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PlainSelect:
-    """What a plain SELECT says."""
+    """The contents of a plain SELECT."""
 
     items: tuple[Item, ...]
     table: str
@@ -60,7 +60,7 @@ class _Token:
 
 
 class _NotPlainError(Exception):
-    """There is something else in it."""
+    """It is not plain."""
 
 
 def read_plain(text: str) -> PlainSelect | None:
@@ -97,7 +97,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "%"
 
 
 def for_engine(text: str) -> str:
-    """Return the SELECT with what Spark writes differently as the engine takes it.
+    """Return the SELECT with Spark's notation replaced by the engine's.
 
     These are text with backslashes, ``r'...'``, and words that the engine reserves: ``offset``, a column of Kafka's
     records, and ``array``: a function, or a name.

@@ -1,4 +1,4 @@
-"""From the text of a SELECT to what is taken from the batch and what the engine computes."""
+"""From the text of a SELECT to the columns copied from the batch and those that the engine computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Output:
     name: str
     field: StructField
     path: Path | None
-    """What it is taken from; None if the engine computes it."""
+    """The path that it is copied from; None if the engine computes it."""
     name_in_engine: str = ""
 
 
@@ -61,14 +61,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What the engine does."""
+    """The engine's part."""
 
     query: str
     """Returns `ROW` and the computed columns of the rows that remain."""
     failing: str
-    """Returns `ROW`, and for WHERE and each computed column whether it fails; of all rows, and itself never fails."""
+    """Returns `ROW`, and whether WHERE and each computed column fail; of all rows, and never fails itself."""
     parts: tuple[str, ...]
-    """What each column of ``failing`` but the first is about, in words."""
+    """The descriptions of the columns of ``failing``, except the first."""
     inputs: tuple[tuple[str, Path], ...]
     """The columns that it reads, by their flat names."""
     condition: Condition | None
@@ -77,7 +77,7 @@ class Computed:
 
 
 def plan(text: str, columns: StructType) -> tuple[tuple[Output, ...], Computed | None]:
-    """Return the columns of the output, and what the engine does for them, if anything.
+    """Return the columns of the output, and the engine's part, if any.
 
     Raises:
         OptionError: as `sparkonce.connectors.sql.select.check_select`.
@@ -95,7 +95,7 @@ def _plain(select: PlainSelect, columns: StructType) -> list[Output]:
 
 
 def _taken(item: Item, columns: StructType, table: str) -> list[Output]:
-    """Return the columns that are taken as they are."""
+    """Return the columns that are copied unchanged."""
     if not item.star:
         path = find(item.names, columns, table)
         return [_output(item.alias or item.names[-1], path)]
@@ -135,7 +135,7 @@ class _Planner:
         self._rewriter = Rewriter(self._inputs, self._engine.expression, self._engine.is_aggregate)
         self._items: list[Node] = []
         self._guarded: list[tuple[Node, bool]] = []
-        """The same, each as one value of each row that is null if it fails; and whether it unnests."""
+        """The same, each as one value per row that is null if it fails; and whether it unnests."""
         self._unnests = 0
         self._elements: Node | None = None
         """Whether a row has elements, if these are unnested."""
@@ -192,7 +192,7 @@ class _Planner:
         return self._engine.text_of(tree.select([tree.column(ROW)], ROWS, where))
 
     def _failing(self, where: Node | None) -> str:
-        """Return the query that says what fails: of a row that WHERE drops or that has no elements, no column does."""
+        """Return the query that finds failures: rows that WHERE drops, or without elements, have none."""
         checks = []
         for guarded, unnests in self._guarded:
             check = operator("OPERATOR_IS_NULL", guarded)
@@ -204,7 +204,7 @@ class _Planner:
         return self._engine.text_of(tree.select([tree.column(ROW), *named], ROWS))
 
     def _check_kinds(self, query: str, outputs: Sequence[Output]) -> None:
-        """Check that the engine returns the types that the rules say."""
+        """Check that the engine returns the types of the rules."""
         kinds = self._engine.schema_of(query, self._no_rows())
         for output in outputs:
             if output.path is None:

@@ -1,7 +1,7 @@
-r"""Regular expressions whose meaning is the same to Java (Spark) and RE2 (the engine): read, and written for RE2.
+r"""Regular expressions with the same meaning in Java (Spark) and RE2 (the engine): parsed, and written for RE2.
 
 Allowed: characters, ``.``, classes, ``\d \w \s`` and their opposites, groups, ``|``, ``^`` at the start, ``\z``, and
-quantifiers, lazy ones too. Refused is what differs: ``$`` (Java's matches before a last newline, too), ``\b`` and flags
+quantifiers, lazy ones too. Rejected is what differs: ``$`` (Java's matches before a last newline), ``\b`` and flags
 (Java knows other letters than ASCII's), look-around, back-references, possessive quantifiers, classes within classes,
 and groups that are captured more than once.
 """
@@ -37,7 +37,7 @@ def read_regex(pattern: str) -> Regex:
     """Return a pattern as RE2 has it.
 
     Raises:
-        RegexError: it has something that means something else to Java.
+        RegexError: it has something with another meaning in Java.
     """
     reader = _Reader(pattern)
     text, empty = reader.alternatives()

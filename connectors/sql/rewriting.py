@@ -1,7 +1,7 @@
 """Expressions of a SELECT: checked, typed as Spark types them, and rewritten to what the engine evaluates.
 
 Functions, operators and casts are those of `sparkonce.connectors.sql.forms` and `rules`, for the types of their
-arguments; others are refused. Columns become flat columns of the batch (`Inputs`), since the engine would convert whole
+arguments; others are rejected. Columns become flat columns of the batch (`Inputs`), since the engine converts whole
 structs; lambdas' parameters get names that hide none of these.
 """
 
@@ -78,7 +78,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class _Scope:
-    """A lambda that is around an expression."""
+    """A lambda around an expression."""
 
     parameters: Mapping[str, Typed]
     """By their names in the SELECT in lower case."""
@@ -143,7 +143,7 @@ class Rewriter:
         return [self.expression(node) for node in nodes]
 
     def _meaning(self, name: str, arguments: Sequence[Typed], shown: str = "") -> Meaning:
-        """Return what a function or operator means for these arguments.
+        """Return the result of a function or operator for these arguments.
 
         Raises:
             OptionError: it is not possible for them.
@@ -160,7 +160,7 @@ class Rewriter:
         return found
 
     def _parts(self, name: str, arguments: Sequence[Typed], shown: str = "") -> tuple[list[Node], DataType]:
-        """Return the arguments in the type that they have in common, and the type of the result."""
+        """Return the arguments in their common type, and the type of the result."""
         found = self._meaning(name, arguments, shown)
         nodes = [each.node for each in arguments]
         return [self._filled(part, nodes) for part in found.parts], found.type
@@ -201,7 +201,7 @@ class Rewriter:
         return Typed(tree.comparison(node["type"], left, right), kind)
 
     def _conjunction(self, node: Node) -> Typed:
-        """Return AND or OR as Spark evaluates it: from the left, and not what follows once the result is known.
+        """Return AND or OR as Spark evaluates it: from the left, and only until the result is known.
 
         The engine evaluates all operands, in WHERE in any order, so a condition would not guard the cast after it.
         """

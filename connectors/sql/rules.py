@@ -1,6 +1,6 @@
-"""What an expression means for the types of its arguments: its type, and the engine's expression.
+"""The result of an expression for its argument types: its type, and the engine's expression.
 
-`meaning` finds it in the table of forms, or by a rule of this module, for what has a type that follows from those of
+`meaning` finds it in the table of forms, or by a rule of this module, if its type follows from those of
 its arguments: arithmetic, comparisons, choices, arrays, maps.
 """
 
@@ -44,7 +44,7 @@ from sparkonce.connectors.sql.meanings import Argument, Arguments, Meaning, Rule
 
 
 def meaning(name: str, arguments: Arguments) -> Meaning | None:
-    """Return what a function or operator means; None if it is not possible for these arguments.
+    """Return the result of a function or operator; None if it is not possible for these arguments.
 
     Raises:
         ConstantError: a constant is not one that is possible.
@@ -85,7 +85,7 @@ def _returned(name: str) -> DataType:
 
 
 def _as_parameter(given: DataType, wanted: str) -> str | None:
-    """Return ``$1`` as a parameter of a type takes it; None if it does not."""
+    """Return ``$1`` converted to a parameter's type; None if that is not possible."""
     if wanted == "number":
         return "CAST($1 AS DOUBLE)" if kind_of(given) in (*WHOLE, *REAL) else None
     if wanted.startswith("="):
@@ -100,7 +100,7 @@ def _as_parameter(given: DataType, wanted: str) -> str | None:
 
 
 def _compared(arguments: Arguments) -> Meaning | None:
-    """Return the arguments in the type that they have in common, as a comparison takes them."""
+    """Return the arguments in their common type, for a comparison."""
     arguments, texts = _dated(arguments)
     target = common([each.type for each in arguments])
     if target is None or kind_of(target) in ("array", "map", "struct", "other", "interval", "void"):
@@ -115,7 +115,7 @@ def _compared(arguments: Arguments) -> Meaning | None:
 
 
 def _between(arguments: Arguments) -> Meaning | None:
-    """Return the value and its lower bound as they are compared, then the value and its upper bound."""
+    """Return the value and its lower bound in the form of a comparison, then the value and its upper bound."""
     if len(arguments) != 3:
         return None
     lower, upper = (_compared([arguments[0], bound]) for bound in arguments[1:])
@@ -125,7 +125,7 @@ def _between(arguments: Arguments) -> Meaning | None:
 
 
 def _dated(arguments: Arguments) -> tuple[list[Argument], list[str]]:
-    """Return the arguments with text constants beside dates and times as these, and the engine's text of such."""
+    """Return the arguments with text constants beside dates and times converted, and the engine's text of such."""
     kinds = {kind_of(each.type) for each in arguments}
     names = [name for name in ("timestamp", "timestamp_ntz", "date") if name in kinds]
     found, texts = list(arguments), [""] * len(arguments)
@@ -155,7 +155,7 @@ def _logical(arguments: Arguments) -> Meaning | None:
 
 
 def _chosen(arguments: Arguments) -> Meaning | None:
-    """Return the arguments in the type that they have in common, which is the result's."""
+    """Return the arguments in their common type, which is the result's."""
     target = common([each.type for each in arguments])
     if target is None or kind_of(target) in ("interval", "other"):
         return None
@@ -201,7 +201,7 @@ def _extreme(name: str) -> Rule:
     def rule(arguments: Arguments) -> Meaning | None:
         found = _chosen(arguments) if len(arguments) > 1 else None
         if found is None or kind_of(found.type) in ("array", "map", "struct", "void", *REAL):
-            return None  # of zeros with and without a sign, the engine returns another one
+            return None  # for zeros of different signs, the engine returns another one
         return Meaning(f"{name}({', '.join(found.parts)})", found.type)
 
     return rule
@@ -211,7 +211,7 @@ def _extreme(name: str) -> Rule:
 
 
 def _joined(arguments: Arguments) -> Meaning | None:
-    """Of concat and ||: text and what is cast to it without a difference, or bytes."""
+    """For concat and ||: text and what is cast to it without a difference, or bytes."""
     if not arguments:
         return None
     if all(kind_of(each.type) == "binary" for each in arguments):
@@ -254,7 +254,7 @@ def _at(fails: str, failure: str) -> str:
 
 
 def _element(template: str) -> Rule:
-    """Of get, element_at, try_element_at: an array and a place."""
+    """For get, element_at, try_element_at: an array and an index."""
 
     def rule(arguments: Arguments) -> Meaning | None:
         if len(arguments) != 2 or not isinstance(arguments[0].type, ArrayType):

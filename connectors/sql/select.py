@@ -1,8 +1,8 @@
-"""One stateless SELECT over the records of a batch, where the batch is: Arrow in, Arrow out.
+"""One stateless SELECT over the records of a batch, run in the worker: Arrow in, Arrow out.
 
 Checked on the driver (`check_select`), sent to the tasks (`Select`), run there (`SelectRunner`). Columns, fields of
-structs and stars are taken from the batch as they are, without the engine and without a copy; the engine gets the
-columns that expressions read, and returns the rows that remain and what it computed for them.
+structs and stars are copied from the batch, without the engine and without a copy of data; the engine gets the
+columns that expressions read, and returns the remaining rows and the computed columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Select:
     """Of its rows."""
     outputs: tuple[Output, ...]
     computed: Computed | None
-    """What the engine does; None if it is not needed."""
+    """The engine's part; None if it is not needed."""
 
     @property
     def reads(self) -> frozenset[tuple[str, ...]]:
@@ -63,14 +63,14 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What became of a batch."""
+    """The result of a batch."""
 
     rows: pa.RecordBatch
     """Of the SELECT's schema, exactly; in the order of the input."""
     failed: Sequence[Failure]
-    """The rows of the input that an expression failed for, each with the reason; no row is made of these."""
+    """The input rows for which an expression failed, each with the reason; they have no output row."""
     taken: pa.Array | None = None
-    """By row of the output, the row of the input that it is made of; None if that is the same one."""
+    """By row of the output, its input row; None if they are the same."""
 
 
 def check_select(text: str, columns: StructType) -> Select:
@@ -86,7 +86,7 @@ def check_select(text: str, columns: StructType) -> Select:
 
 @lru_cache(maxsize=64)
 def _checked(text: str, columns: str) -> Select:
-    """As `check_select`; kept, since Spark asks for a writer twice for each batch. ``columns`` as JSON."""
+    """As `check_select`; cached, since Spark asks for a writer twice for each batch. ``columns`` as JSON."""
     outputs, computed = planning.plan(text, StructType.fromJson(json.loads(columns)))
     schema = StructType([StructField(each.name, each.field.dataType, each.field.nullable) for each in outputs])
     return Select(text, schema, outputs, computed)
@@ -114,7 +114,7 @@ class SelectRunner:
         return Selected(self._batch(rows, result, taken), failed, taken)
 
     def _batch(self, rows: pa.RecordBatch, result: pa.RecordBatch | None, taken: pa.Array | None) -> pa.RecordBatch:
-        """Return the output: columns of ``rows``, only the rows ``taken`` if that is given, and of ``result``."""
+        """Return the output: columns of ``rows``, only the rows ``taken`` if given, and of ``result``."""
         count = rows.num_rows if result is None else result.num_rows
         arrays = []
         for output, field in zip(self._select.outputs, self._schema, strict=True):

@@ -1,7 +1,7 @@
-"""The engine's parse tree of a SELECT: its nodes, and what is allowed of them.
+"""The engine's parse tree of a SELECT: its nodes, and which of them are allowed.
 
-What is not allowed here by name is refused: kinds of nodes and their parts. So new syntax of the engine is refused
-until somebody looks at it.
+Anything not allowed here by name is rejected: kinds of nodes and their parts. So new syntax of the engine is rejected
+until somebody has checked it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ JOINED = "only one table can be read: FROM records; unnest(array) in the list ma
 
 
 def refused(what: str) -> OptionError:
-    """Return the error that the SELECT has something that is not possible."""
+    """Return the error that the SELECT has something unsupported."""
     return OptionError(f"sql: {what}")
 
 
@@ -122,7 +122,7 @@ def comparison(kind: str, left: Node, right: Node) -> Node:
 
 
 def check_precedence(node: Node) -> None:
-    """Refuse a comparison beside what Spark would take it into: the tree does not show parentheses.
+    """Reject a comparison whose precedence differs in Spark: the tree does not show parentheses.
 
     Raises:
         OptionError: it is ``x = y IN (...)`` or the like.
@@ -148,7 +148,7 @@ def _is_condition(node: Node) -> bool:
 
 
 def from_the_left(kind: str, conditions: Sequence[Node]) -> Node:
-    """Return AND or OR of conditions, of which none is evaluated once those before it decide."""
+    """Return AND or OR of conditions, evaluated from the left only until the result is known."""
     *firsts, rest = conditions
     for first in reversed(firsts):
         if may_fail(rest):
@@ -162,7 +162,7 @@ def from_the_left(kind: str, conditions: Sequence[Node]) -> Node:
 
 
 def may_fail(part: Any) -> bool:
-    """Return whether a row's values may make a rewritten expression fail: any function or cast counts, but LIKE."""
+    """Return whether a row's values may make a rewritten expression fail: any function or cast counts, except LIKE."""
     if isinstance(part, list):
         return any(map(may_fail, part))
     if not isinstance(part, dict):
@@ -203,7 +203,7 @@ def _has_operand_that_fails(node: Node) -> bool:
 
 
 def guarded(node: Node) -> Node:
-    """Return what is null for the rows that an expression fails for, and only for these: a struct of its value."""
+    """Return an expression that is null only for the rows for which an expression fails: a struct of its value."""
     return operator("OPERATOR_TRY", function("struct_pack", [{"name": "v", "expression": node}]))
 
 

@@ -1,8 +1,8 @@
-"""The way of spans to a collector: a queue, and a thread that sends what is in it.
+"""Sends spans to a collector: a queue, and a thread that empties it.
 
-Whoever adds a span never waits for it. A process of the driver that has committed a batch may be killed by Spark the
-next moment, so it asks for its spans to be sent (`flush`), and waits `FLUSH_S` at most. After a failure nobody waits
-for `QUIET_S`.
+Adding a span never waits. Spark may kill a process of the driver right after its
+commit, so that process asks for its spans to be sent (`flush`), and waits at most `FLUSH_S`. After a failure nobody
+waits for `QUIET_S`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sparkonce.connectors.telemetry.spans import Span
 
 MAX_QUEUED = 2_048
-"""Spans that wait to be sent; beyond, new ones are dropped."""
+"""The limit of waiting spans; beyond it, new ones are dropped."""
 MAX_SENT = 256
 """Spans in one request."""
 LINGER_S = 0.1
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class SpanQueue:
-    """Spans of one process that are to be sent; ``connect`` returns what sends them."""
+    """A process's spans to send; ``connect`` returns a function that sends them."""
 
     def __init__(self, connect: Callable[[], Send], clock: Callable[[], float] = time.monotonic) -> None:
         self._connect = connect
@@ -45,7 +45,7 @@ class SpanQueue:
         threading.Thread(target=self._send_all, name="sparkonce-spans", daemon=True).start()
 
     def add(self, spans: Iterable[Span]) -> None:
-        """Have spans sent; they are dropped if too many wait."""
+        """Queue spans; they are dropped if too many wait."""
         with self._changed:
             for span in spans:
                 if len(self._waiting) < MAX_QUEUED:
@@ -54,7 +54,7 @@ class SpanQueue:
             self._changed.notify_all()
 
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
-        """Wait until what was added is sent, but not long, and not soon after a failure; return whether it is."""
+        """Wait until the queued spans are sent, but not long, and not soon after a failure; return whether they are."""
         with self._changed:
             if self._quiet_until is not None and self._clock() < self._quiet_until:
                 return False
@@ -72,7 +72,7 @@ class SpanQueue:
             spans = self._next()
             try:
                 sent = send(spans)
-            except Exception as error:  # such as an address that is none; the batch must not notice
+            except Exception as error:  # such as an invalid address; the batch must not be affected
                 sent = False
                 _log.debug("spans cannot be sent: %r", error)
             with self._changed:
@@ -105,14 +105,14 @@ class SpanQueue:
 
 
 _queues: dict[int, SpanQueue] = {}
-"""By process id: threads are not there any more in a process that was forked."""
+"""By process id: a forked process has no threads any more."""
 
 
 def export(*spans: Span) -> None:
-    """Have spans sent; never waits, and never raises: the batch goes on without them."""
+    """Queue spans; never waits or raises: the batch continues without them."""
     try:
         _queue().add(spans)
-    except Exception as error:  # such as one thread too many
+    except Exception as error:  # such as too many threads
         _log.debug("a span is dropped: %r", error)
 
 
@@ -131,6 +131,6 @@ def _queue() -> SpanQueue:
 
 
 def _connect() -> Send:
-    from sparkonce.connectors.telemetry.otlp import connect  # its packages are an extra, and take a while to load
+    from sparkonce.connectors.telemetry.otlp import connect  # its packages are in an extra, and slow to load
 
     return connect()

@@ -1,6 +1,6 @@
 """The only module that imports OpenTelemetry's packages (extra ``otel``): spans and resources in its own types.
 
-Where the collector is, how it is reached and as whom, its exporter reads from ``OTEL_EXPORTER_OTLP_*``.
+Its exporter reads the collector's address and credentials from ``OTEL_EXPORTER_OTLP_*``.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 
 def scope() -> InstrumentationScope:
-    """Return what made the spans and metrics."""
+    """Return the instrumentation scope of spans and metrics."""
     return InstrumentationScope(SERVICE, version(SERVICE))
 
 
 def resource() -> Resource:
-    """Return what they are of: ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``, else our name."""
+    """Return the resource: ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``, else our name."""
     found = Resource.create()
     unnamed = str(found.attributes.get(SERVICE_NAME, _UNNAMED)).startswith(_UNNAMED)
     return found.merge(Resource({SERVICE_NAME: SERVICE})) if unnamed else found
 
 
 def quieten() -> None:
-    """Keep the exporter from logging each failure with a stack trace: `export` says it once."""
+    """Keep the exporter from logging each failure with a stack trace: `export` logs it once."""
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
 
 def connect() -> Callable[[Sequence[Span]], bool]:
-    """Return a function that sends spans to the collector, and says whether it has them.
+    """Return a function that sends spans to the collector, and returns whether that succeeded.
 
     Raises:
         UnsupportedProtocolError: if the environment asks for another protocol.

@@ -1,8 +1,8 @@
 """When a batch was planned, passed from the process that plans to the one that begins the batch.
 
-The planner knows neither the query nor the number of the batch, so it says which one it means by its end offset, which
-Spark logs before the batch begins. Both processes are beside the driver: a small file of this user, one for each
-planner, is enough. Nothing is decided by it: where it is missing, so is the span.
+The planner knows neither the query nor the number of the batch, so it identifies it by its end offset, which
+Spark logs before the batch begins. Both processes are beside the driver: a small file of this user for each
+planner is enough. No decision depends on it: if it is missing, only the span is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PlanNotes:
         self._is_swept = False
 
     def write(self, end: Mapping[str, Any], interval: Interval) -> None:
-        """Note when the batch with this end was planned, in place of the last one; never raises."""
+        """Note when the batch with this end was planned, replacing the last note; never raises."""
         if self._folder is None:
             return
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""What a span says, and how the processes of a batch come to agree on the ids of its trace.
+"""The contents of a span, and how the processes of a batch compute the same trace ids.
 
-One trace is one batch, and its repeats after a crash belong to it too: the id of the trace is computed from those of
-the query and the batch. Each run has its own root span. Spans hold names and numbers, never what is in a record or in
-an error's message.
+One trace is one batch, including its repetitions after a crash: the id of the trace is computed from those of
+the query and the batch. Each run has its own root span. Spans contain names and numbers, never the contents of a record
+or of an error's message.
 """
 
 from __future__ import annotations
@@ -98,6 +98,6 @@ class BatchTrace:
 
 
 def _number(size: int, *parts: object) -> int:
-    """Return a number of that many bytes, other than 0, which OpenTelemetry has for ids that are not valid."""
+    """Return a number of this many bytes, but not 0, which is an invalid id in OpenTelemetry."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:size], "big") or 1

@@ -1,6 +1,6 @@
-"""Whether spans and metrics are wanted: as OpenTelemetry's own variables say, which every process inherits.
+"""Whether spans and metrics are enabled: by OpenTelemetry's own variables, which every process inherits.
 
-OpenTelemetry takes ``otlp`` where a variable is missing. Here that means off: nothing leaves a machine unasked.
+OpenTelemetry assumes ``otlp`` if a variable is missing. Here that means off: nothing leaves a machine unasked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROTOCOL = "http/protobuf"
 
 
 class UnsupportedProtocolError(ValueError):
-    """The environment asks for another protocol than the one that is here."""
+    """The environment names an unsupported protocol."""
 
 
 def traces_are_on() -> bool:
@@ -44,7 +44,7 @@ def check_protocol(variables: Sequence[str]) -> None:
 
 
 def _is_on(variable: str) -> bool:
-    wanted = os.environ.get(variable)  # most have none, and this is asked for each task
+    wanted = os.environ.get(variable)  # most have none, and this is called for each task
     if not wanted or os.environ.get(DISABLED, "").strip().lower() == "true":
         return False
     return OTLP in (each.strip().lower() for each in wanted.split(","))

@@ -1,4 +1,4 @@
-"""Spans of what tasks do: which batch a task belongs to, and how long reading and writing took."""
+"""Spans of tasks: the batch of a task, and the duration of reading and writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkonce.connectors.telemetry.switches import traces_are_on
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _JOB_GROUP = "spark.jobGroup.id"
-"""Spark runs the jobs of a query in a group that has the run's id as its name."""
+"""Spark runs the jobs of a query in a group named after the run's id."""
 
 Row = TypeVar("Row")
 
@@ -41,7 +41,7 @@ class TaskSpan:
         self._start_ns = time.time_ns()
 
     def end(self, attributes: Attributes, error: BaseException | None = None) -> None:
-        """Have it sent."""
+        """Send it."""
         context = TaskContext.get()
         of_task = (
             {}
@@ -93,7 +93,7 @@ def of_records(topics: Set[str], count: Counted) -> Attributes:
 def traced_rows(
     rows: Iterable[Row], trace: BatchTrace, attributes: Callable[[], Attributes], parent: TaskSpan | None = None
 ) -> Iterator[Row]:
-    """Yield ``rows``, in a span ``read`` from the first to the last one; ``attributes`` are asked for at its end."""
+    """Yield ``rows``, in a span ``read`` from the first to the last one; ``attributes`` are computed at its end."""
     span = TaskSpan(trace, "read", parent)
     try:
         yield from rows

@@ -1,6 +1,6 @@
-"""Typed columns that a compiled decoder fills cell by cell, and the Arrow arrays that they become.
+"""Typed columns that a compiled decoder fills cell by cell, and their conversion to Arrow arrays.
 
-A schema becomes a tree of columns. The rows of a column are those of its level: level 0 has one row for each value, and
+A schema becomes a tree of columns. A column's rows are those of its level: level 0 has one row for each value, and
 each array or map opens a level whose rows are its elements, one after the other. All cells of all columns lie in one
 array of 64-bit integers, so that one compiled function can serve every schema: what a cell holds depends on the type
 (`Column`). Each cell has a byte that says whether it is valid; what is not valid is null.
@@ -34,9 +34,9 @@ _WORDS: dict[type[t.DataType], type[np.generic]] = {
 }
 
 NULL, UNREADABLE = -1, -2
-"""In place of a writer's number: of a null, and of a value that has no schema to read it with."""
+"""Instead of a writer's number: for a null, and for a value without a schema to read it."""
 Problems = dict[int, str]
-"""By the number of the value, why it does not parse."""
+"""By the number of the value, its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Layout:
         self.root = self._column(kind, to_arrow_type(kind, timezone="UTC"), 0)
 
     def spare(self, level: int) -> int:
-        """Return the number of one more column of a level, which becomes no array: notes of a decoder."""
+        """Return the number of another column of a level, which has no array: a decoder's notes."""
         self.level_of.append(level)
         return len(self.level_of) - 1
 
@@ -114,13 +114,13 @@ class Cells(NamedTuple):
     """By column, where its cells begin, in both."""
     level_of: Int64s
     used: Int64s
-    """By level, how many rows it has."""
+    """By level, the number of rows."""
     row: Int64s
-    """By level, the row that is being written."""
+    """By level, the current row."""
 
 
 class CellMaker:
-    """Lays out memory for columns, and uses it again."""
+    """Allocates memory for columns, and reuses it."""
 
     def __init__(self, layout: Layout) -> None:
         self._level_of = np.array(layout.level_of, np.int64)
@@ -130,7 +130,7 @@ class CellMaker:
     def make(self, rows: int, most_below: int) -> Cells:
         """Return cells for some rows, all of which are null; levels below the first have room for ``most_below``.
 
-        They are those of the last call, so what was made of them must have been copied.
+        They share memory with the last call's, so its results must have been copied.
         """
         room = np.where(self._level_of == 0, rows, most_below)
         base = np.concatenate([[0], np.cumsum(room)[:-1]])
@@ -148,8 +148,8 @@ def to_arrow(
 ) -> pa.Array:
     """Return a column's array, those below it included.
 
-    ``data`` is what spans point to, and ``pool`` holds the constants. ``kept`` has for some maps, by the numbers of
-    their columns, which of their entries are kept.
+    ``data`` is what spans point to, and ``pool`` holds the constants. ``kept`` has for some maps, by the number of
+    their column, which of their entries are kept.
     """
     first, count = int(cells.base[column.at]), int(cells.used[column.level])
     valid, values = cells.valid[first : first + count], cells.values[first : first + count]
@@ -234,14 +234,14 @@ def slices(data: Bytes, starts: Int64s, ends: Int64s, valid: NDArray[np.bool_]) 
 
 
 def binary_array(data: Bytes, offsets: Int32s, valid: Bytes) -> pa.BinaryArray:
-    """Return an array of values that an encoder has written end to end; ``valid`` says which are not null."""
+    """Return an array of values that an encoder has written end to end; ``valid`` marks those that are not null."""
     nulls = int(valid.shape[0] - np.count_nonzero(valid))
     bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(pa.binary(), valid.shape[0], [bits, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
 
 
 class Filled(NamedTuple):
-    """The cells of an array, and what spans point to; those of an array or map hold its first row and how many."""
+    """The cells of an array, and the target of spans; those of an array or map have its first row and length."""
 
     cells: Cells
     data: Bytes
@@ -314,7 +314,7 @@ class _Filler:
 
 
 def _offsets_of(array: pa.Array) -> Int64s:
-    """Return where texts or lists begin, and where the last one ends; an array of none may have no offset at all."""
+    """Return the start of each text or list, and the end of the last one; an empty array may have no offsets at all."""
     if not len(array):
         return np.zeros(1, np.int64)
     found = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
@@ -326,7 +326,7 @@ _BITS: dict[type[t.DataType], type[np.generic]] = {t.FloatType: np.int32, t.Doub
 
 @compiled
 def forget(cells: Cells, before: Int64s, row: int) -> None:
-    """Make null what a value that is not readable has written, and free its rows below."""
+    """Set to null what an unreadable value has written, and free its rows below."""
     for column in range(cells.base.shape[0]):
         level = cells.level_of[column]
         if level == 0:

@@ -1,6 +1,6 @@
-"""Columns of an older reader's schema as those of a newer one.
+"""Converts columns of an older reader's schema to those of a newer one.
 
-A batch that was begun with a reader's schema is completed with it, whatever the registry has by then, while the query
+A batch that was begun with a reader's schema is completed with it, whatever the registry has then, while the query
 has the columns of the newer one: fields that are new are null, and numbers get their wider type.
 """
 
@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 
 def common(own: DataType, wanted: DataType) -> DataType:
-    """Return a type with the fields of ``own`` that ``wanted`` has, too."""
+    """Return a type with those fields of ``own`` that ``wanted`` also has."""
     if isinstance(own, StructType) and isinstance(wanted, StructType):
         known = {field.name: field.dataType for field in wanted}
         return StructType(
@@ -28,7 +28,7 @@ def conformed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return an array with another type.
 
     Raises:
-        pa.ArrowInvalid, pa.ArrowNotImplementedError: if a value has no place in it.
+        pa.ArrowInvalid, pa.ArrowNotImplementedError: if a value does not fit.
     """
     if array.type == kind:
         return array

@@ -1,4 +1,4 @@
-"""What writes a column with a schema, by format."""
+"""Encoders of columns with a schema, by format."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Encoder(Protocol):
         """Return the values; null where the column is.
 
         Raises:
-            UnwritableRowError: for a row that the schema does not take.
+            UnwritableRowError: for a row that does not fit the schema.
         """
 
 
 def make_encoder(
     form: str, schema: str, kind: DataType, number: int | None = None, message: str | None = None
 ) -> Encoder:
-    """Return what writes a column of a type with a schema, of Protobuf with the message of a name, or the first.
+    """Return an encoder for a column's type with a schema, of Protobuf with the message of a name, or the first.
 
     Each value begins with the schema's id ``number``, and of Protobuf the path to the message; without an id it is
     bare.
@@ -55,7 +55,7 @@ def schema_for(form: str, kind: DataType, name: str | None = None) -> str:
     """Return a schema for a column, as text; of Protobuf with a message of this name.
 
     Raises:
-        ValueError: if no schema of the format can hold it.
+        ValueError: if no schema of the format can represent it.
     """
     if form == AVRO:
         from sparkonce.connectors.values.avro import encoder

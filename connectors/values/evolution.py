@@ -1,4 +1,4 @@
-"""What queries find out about the schemas of their values."""
+"""Events and errors of schema evolution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REMEDY = (
     "Start the query again, from load() on: it then reads values as the newer version, and mergeSchema=true on "
     "delta_once adds the new columns. schemaEvolution=none would go on without them"
 )
-"""What to do about a `SchemaChangedError`, the end of its message."""
+"""The remedy of a `SchemaChangedError`, the end of its message."""
 
 
 class NoSchemaYetError(OptionError):

@@ -1,24 +1,24 @@
-"""Which version of a subject a batch is read as, where a query follows a registry while it runs.
+"""The version of a subject with which a batch is read, if a query follows a registry while it runs.
 
-With ``schemaEvolution=add-columns`` the driver asks for the latest version when a batch begins, once, and everything
-about the batch goes by the answer: its tasks and the process that commits get it with the batch's plan, and the commit
-notes it (`BatchRecord.rules`).
+With ``schemaEvolution=add-columns`` the driver asks for the latest version when a batch begins, once, and the whole
+batch uses the answer: its tasks and the committing process get it with the batch's plan, and the commit
+records it (`BatchRecord.rules`).
 
-Why no value loses a field: Spark has logged where a batch ends before the batch begins, so all its records were in the
-topic before. Who wrote a value had its schema registered before that. So the latest version, asked for afterwards, is
+Why no value loses a field: Spark has logged the end of a batch before the batch begins, so all its records were in the
+topic before. The writer of a value had registered its schema before. So the latest version, requested afterwards, is
 no older than that of any value in the batch. The argument needs a registry that returns what it has accepted, and
 producers that register under the subject that is followed. So tasks check it: a value of a version that is newer than
 the batch's stops the query before anything of the batch is written (`RegisteredValues`). They do not rely on the latest
 version for it, which a replica that lags may answer, but ask where the value's schema is used.
 
-Versions never go back: a deleted version, or an address of the registry that lags behind, would take columns away from
-values that have them. So the version of the table's last commit is the least. Where it has another id by now, or the id
-another schema, the registry was set up anew, and its versions are not those that the table was written with: that is
-refused. A registry that was set up anew may well give out the same ids again, so commits also note a fingerprint of the
+Versions never go back: a deleted version, or an address of the registry that lags behind, would remove columns from
+values that have them. So the version of the table's last commit is the minimum. If it has another id by now, or the id
+another schema, the registry is a new one, and its versions are not those that the table was written with: that is
+rejected. A new registry may well assign the same ids again, so commits also record a fingerprint of the
 schema.
 
-While the registry does not answer, a batch is read as the version of the last commit, or what the query was started
-with. Then the argument fails, and the check alone protects: values of that version itself need no registry, and any
+While the registry does not answer, a batch is read with the version of the last commit, or the query's initial one.
+Then the argument does not hold, and only the check protects: values of that version itself need no registry, and any
 other makes a task ask, and fail.
 """
 
@@ -51,17 +51,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadAs:
-    """A registry's schema that values are read as."""
+    """The registry's schema with which values are read."""
 
     id: int
     version: int | None = None
     """None if only the id is known."""
     subject: str | None = None
     fingerprint: str | None = None
-    """Of the schema; None if that was not noted."""
+    """Of the schema; None if it was not recorded."""
 
     def is_other_than(self, text: str) -> bool:
-        """Whether a schema is another one, though it has the same id."""
+        """Whether a schema differs, though it has the same id."""
         return self.fingerprint not in (None, fingerprint(text))
 
     @property
@@ -74,7 +74,7 @@ class ReadAs:
 
 
 def fingerprint(text: str) -> str:
-    """Return a digest of a schema, the same whatever the blanks in it: 12 hexadecimal digits."""
+    """Return a digest of a schema, independent of whitespace: 12 hexadecimal digits."""
     try:
         document = json.dumps(json.loads(text), sort_keys=True)
     except ValueError:  # Protobuf
@@ -92,7 +92,7 @@ def rules_of(digest: str, decoding: object) -> str:
 
 
 def split_rules(rules: str) -> tuple[str, ReadAs | None]:
-    """Return what `rules_of` has put together; no schema if there is none, or it is written in another way."""
+    """Split the result of `rules_of`; no schema if there is none, or it has another form."""
     parsed = Rules.parse(rules)
     digest, parts = parsed.digest, parsed.read_as.split(READ_AS, 2)  # a subject may have any character
     first = _ID.fullmatch(parts[0])
@@ -123,7 +123,7 @@ def begun_schema(decoding: SchemaOptions, read_as: ReadAs) -> str:
 
 
 def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] | None:
-    """Return the version of its subject that a batch was begun with; None if newer values are no reason to stop.
+    """Return the version of its subject with which a batch was begun; None if newer values are no reason to stop.
 
     Raises:
         RegistryError: if the registry does not answer, or no longer has that version.
@@ -131,14 +131,14 @@ def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] |
     subject = decoding.stop_for
     if subject is None or decoding.registry is None:
         return None
-    if read_as.version is None:  # with schemaEvolution=restart the id alone is noted
+    if read_as.version is None:  # with schemaEvolution=restart only the id is recorded
         return subject, shared_registry(decoding.registry).version_number(subject, read_as.id)
     if read_as.subject != subject:
         return None
     try:
         found = _version(shared_registry(decoding.registry), subject, read_as.version)
     except UnreachableRegistryError:
-        found = None  # then the schema comes from this machine's disk, as the id stood for it before
+        found = None  # then the schema comes from the local disk, as the id identified it before
     if found is not None and not _is_same(read_as, found, decoding):
         raise RegistryError(
             f"dead letters of this batch were found with values read as {read_as}, which the registry no longer has: "
@@ -149,10 +149,10 @@ def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] |
 
 
 def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:
-    """Return what a batch that begins now is read as; ``committed`` are the rules of the table's last commit.
+    """Return the version for a batch that begins now; ``committed`` are the rules of the table's last commit.
 
     Raises:
-        RegistryError: if the registry refuses, lacks the subject, or is older than the table.
+        RegistryError: if the registry rejects the request, lacks the subject, or is older than the table.
     """
     assert decoding.registry is not None
     assert decoding.stop_for is not None
@@ -188,7 +188,7 @@ def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:
 
 
 def _is_same(noted: ReadAs, found: Version, decoding: SchemaOptions) -> bool:
-    """Whether a registry still has the schema that a commit has noted."""
+    """Whether a registry still has the schema in a commit's record."""
     try:
         return found.id == noted.id and not noted.is_other_than(text_of(found.schema, decoding.format))
     except ValueError:  # of another format

@@ -23,10 +23,10 @@ MAX_NAME_LENGTH = 50_000
 """StreamReadConstraints' limits."""
 
 BUFFER_UNITS = 4000
-"""UTF-16 units that Jackson reads at once."""
+"""The number of UTF-16 units that Jackson buffers."""
 
 MAX_QUOTED = 20
-"""Characters of a word that an error quotes."""
+"""The number of characters of a word that an error quotes."""
 
 _SPACES = " \t\r\n"
 _DIGITS = "0123456789"
@@ -162,7 +162,7 @@ class Tokens:
         return self._base64(lambda: next(chars, ""), "")
 
     def _base64(self, take: Callable[[], str], end: str) -> bytes:
-        """Decode as Base64Variants.MIME_NO_LINEFEEDS does: spaces may stand before each group of four."""
+        """Decode as Base64Variants.MIME_NO_LINEFEEDS does: spaces may precede each group of four."""
         made = bytearray()
         group: list[int] = []
         padding = 0
@@ -271,7 +271,7 @@ class Tokens:
         return token
 
     def _no_digit(self, start: int, whole_end: int) -> JsonError:
-        """Return the error of a number that begins at ``start`` and lacks a digit here, and go where Jackson goes on.
+        """Return the error of a number that begins at ``start`` and lacks a digit, and move to where Jackson continues.
 
         It looks ahead from the character behind the whole part, and stays there. A number that begins with 0, or that
         is in two of its buffers, it reads one by one, and goes on behind the character that is no digit.

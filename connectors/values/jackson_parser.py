@@ -1,6 +1,6 @@
 """One record at a time, as Spark's from_json makes it: JacksonParser's rules over `jackson.Tokens`.
 
-The compiled path passes on every record that it leaves undecided; so the handling of odd documents is decided here,
+The compiled path passes on every record that it leaves undecided; so unusual documents are decided here,
 and only here. A `JacksonParser` returns what Spark's parser returns: the fields, also those that were read before or
 after one that failed, and the reason why the record is malformed, if it is.
 

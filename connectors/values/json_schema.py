@@ -25,11 +25,11 @@ _CONNECT: dict[tuple[str, str], t.DataType] = {
     ("number", "float32"): t.FloatType(),
     ("string", "bytes"): t.BinaryType(),
 }
-"""By the type and what Confluent's converters write beside it as ``connect.type``."""
+"""By the type and the ``connect.type`` that Confluent's converters write beside it."""
 _FORMATS: dict[str, t.DataType] = {"date": t.DateType(), "date-time": t.TimestampType()}
 _SCALARS: dict[str, t.DataType] = {"boolean": t.BooleanType(), "integer": t.LongType(), "number": t.DoubleType()}
 _ANY = ("string", "object")
-"""What a part may be that is one of several."""
+"""The forms of a part with several alternatives."""
 _TYPE_OF = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
 
 
@@ -40,7 +40,7 @@ class JsonSchemaError(ValueError):
 def spark_type(text: str) -> t.StructType:
     """Return the type of a column that holds the values of a schema.
 
-    Properties become fields; an object without any is a map. What may have several types is a STRING, of its JSON.
+    Properties become fields; an object without any is a map. A part with several types is a STRING, of its JSON.
 
     Raises:
         JsonSchemaError: it is no schema, its values are not objects, or it is recursive.
@@ -72,7 +72,7 @@ def load(text: str) -> Part:
 
 
 def inlined(text: str, references: Mapping[str, str]) -> str:
-    """Return a schema with what it refers to, by name, among its own definitions.
+    """Return a schema with the definitions to which it refers, by name, among its own.
 
     Raises:
         JsonSchemaError: as `load`.
@@ -92,7 +92,7 @@ def _escaped(name: str) -> str:
 
 
 def _moved(part: Part, to: str, paths: Mapping[str, str]) -> Part:
-    """Return a part whose references lead to where the documents that they name are put; its own is put at ``to``."""
+    """Return a part with its references changed to the new positions of their documents; its own is at ``to``."""
     if isinstance(part, list):
         return [_moved(each, to, paths) for each in part]
     if not isinstance(part, dict):
@@ -115,7 +115,7 @@ class Document:
         self.root = load(text)
 
     def merged(self, part: Part, where: str, within: tuple[str, ...]) -> tuple[dict[str, Part], tuple[str, ...]]:
-        """Return a part with what it refers to, all parts of allOf, and the one branch that is not null, as one."""
+        """Return a part merged with its references, all parts of allOf, and the one branch that is not null."""
         here: list[str] = []
         own = self._merged(part, where, within, (), here)
         return own, (*within, *here)
@@ -132,7 +132,7 @@ class Document:
             if reference in within or reference in above:
                 raise JsonSchemaError(f"{where} is recursive: {reference} leads to itself, which no column can hold")
             above = (*above, reference)
-            if reference not in here:  # that of another part of allOf says the same
+            if reference not in here:  # another part of allOf says the same
                 here.append(reference)
                 parts.append(self._referred(reference, where))
         parts.extend(own.pop("allOf", ()))
@@ -216,7 +216,7 @@ class _Types:
 
 
 def _both(first: Mapping[str, Part], second: Mapping[str, Part]) -> dict[str, Part]:
-    """Return what holds where both do, as far as types are concerned."""
+    """Return the conjunction of both, as far as types are concerned."""
     both = {**first, **second}
     for name in ("properties", "patternProperties"):
         if name in first and name in second:
@@ -233,7 +233,7 @@ def _listed(types: Any) -> Sequence[Any]:
 
 
 def kinds_of(part: Mapping[str, Part]) -> set[str]:
-    """Return the names of the types that values of a merged part may have, but null; none if any."""
+    """Return the types of a merged part's values, except null; none if there are any."""
     if "type" in part:
         kinds = {each for each in _listed(part["type"]) if each != "null"}
         return kinds - {"integer"} if "number" in kinds else kinds

@@ -1,4 +1,4 @@
-"""Encodes the values of a column as documents of JSON that a JSON Schema takes.
+"""Encodes the values of a column as JSON documents that are valid for a JSON Schema.
 
 Works on whole columns with Arrow's kernels: each column becomes one of texts, and those of a struct are joined.
 """
@@ -19,7 +19,7 @@ from sparkonce.connectors.values.unwritable import UnwritableRowError
 
 _ROOT = "the value"
 _ESCAPED = r'["\\\x00-\x1f]'
-"""What JSON does not take as it is within a text."""
+"""Characters that JSON escapes in a text."""
 _KINDS: dict[type[t.DataType], frozenset[str]] = {
     t.BooleanType: frozenset({"boolean"}),
     t.ByteType: frozenset({"integer", "number"}),
@@ -38,14 +38,14 @@ _KINDS: dict[type[t.DataType], frozenset[str]] = {
     t.MapType: frozenset({"object"}),
     t.ArrayType: frozenset({"array"}),
 }
-"""By the column's type, which of JSON Schema's can hold its values."""
+"""By the column's type, the types of JSON Schema that can represent its values."""
 
 
 class JsonSchemaEncoder:
     """Writes a column of one type with one schema."""
 
     def __init__(self, text: str, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is what each value begins with.
+        """``frame`` is the prefix of each value.
 
         Raises:
             JsonSchemaError: the schema cannot hold the column.
@@ -58,21 +58,21 @@ class JsonSchemaEncoder:
         """Return the values; null where the column is.
 
         Raises:
-            UnwritableRowError: for a row that the schema does not take.
+            UnwritableRowError: for a row that does not fit the schema.
         """
         texts = self._writer.texts(column).cast(pa.binary())
         return pc.binary_join_element_wise(pa.scalar(self._frame, pa.binary()), texts, pa.scalar(b"", pa.binary()))
 
 
 class _Writer(ABC):
-    """Makes texts of a column, null where the column is."""
+    """Converts a column to texts, null where the column is."""
 
     def __init__(self, where: str) -> None:
         self._where = where
 
     @abstractmethod
     def texts(self, column: pa.Array) -> pa.StringArray:
-        """Return the texts of JSON; raise UnwritableRowError for a value that JSON does not have."""
+        """Return the texts of JSON; raise UnwritableRowError for a value that JSON cannot represent."""
 
 
 class _Plain(_Writer):
@@ -131,7 +131,7 @@ class _Field(_Writer):
 
 class _Struct(_Writer):
     def __init__(self, where: str, fields: list[tuple[str, _Writer, str | None, bool]]) -> None:
-        """``fields`` are their names, writers, what stands for null, and whether they may be absent."""
+        """``fields`` are their names, writers, replacements of null, and whether they may be absent."""
         super().__init__(where)
         self._fields = fields
 
@@ -267,10 +267,10 @@ def _leaf(kind: t.DataType, where: str) -> _Writer:
 
 
 def schema_for(kind: t.DataType) -> str:
-    """Return a schema for a column, as text: every property may be absent or null, and no others may be there.
+    """Return a schema for a column, as text: every property may be absent or null, and no others are allowed.
 
-    As Confluent's serializers derive it for classes, so that a column that is added later is compatible. What JSON
-    Schema does not say of a type is beside it, as Connect's converter writes it.
+    As Confluent's serializers derive it for classes, so that a later column is compatible. Type details that JSON
+    Schema lacks are beside it, as Connect's converter writes them.
 
     Raises:
         JsonSchemaError: if no schema can hold it.

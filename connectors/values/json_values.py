@@ -25,7 +25,7 @@ from sparkonce.connectors.values.scanning import Level
 
 ASCII_BELOW = 0x80
 BYTES_AT_ONCE = 1 << 20
-"""Text that is decoded at once. Each field of the schema goes over it again, so it must stay in a processor's cache."""
+"""Bytes of text decoded at once. Each field of the schema reads them again, so they must stay in the CPU cache."""
 
 
 class JsonDecoder:
@@ -55,7 +55,7 @@ class JsonDecoder:
         return (fast if self._corrupt is None else self._with_corrupt(fast, values, problems)), problems
 
     def certain(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
-        """Decode on the compiled path only; return the rows that it leaves undecided, too."""
+        """Decode on the compiled path only; return also the rows that it leaves undecided."""
         count = len(values)
         bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + count + 1]
         pieces = int(bounds[-1] - bounds[0]) // BYTES_AT_ONCE + 1 if count else 1

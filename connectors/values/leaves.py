@@ -1,7 +1,7 @@
 """Compiled: spans of JSON values to the buffers of Arrow columns, one function for each kind of column.
 
-Each fills ``values`` and ``valid`` (a byte for each row: 1, or 0 for null). What it leaves undecided, it marks as odd
-in the record that it belongs to; see `scanning`. All else agrees with the result of Spark's from_json.
+Each fills ``values`` and ``valid`` (a byte for each row: 1, or 0 for null). Undecided values are marked as odd
+in their record; see `scanning`. All others agree with the result of Spark's from_json.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ EQUALS, CAPITAL_T, CAPITAL_Z = 61, 84, 90
 FOUR_BYTES = 0xF0
 """The first UTF-8 byte of characters that are surrogate pairs in Java."""
 NO_ZONE = 1 << 30
-"""In place of an offset in seconds: a text without a zone needs more than a sum."""
+"""Instead of an offset in seconds: a text without a zone needs more than a sum."""
 HALF_OF_FLOAT = 1 << 28
 """The bit below the last one of a float, in a double; and what a double keeps below a float."""
 BELOW_FLOAT = (1 << 29) - 1
@@ -318,7 +318,7 @@ def _unescape(data: Bytes, position: int, end: int, target: Bytes, used: int) ->
 
 @compiled
 def _compact(data: Bytes, position: int, end: int, target: Bytes, used: int) -> int:
-    """Copy JSON without the spaces between its parts, if it would be written in the same way; else return -1."""
+    """Copy JSON without the spaces between its parts, if the result is the same as Jackson's; else return -1."""
     inside = False
     while position < end:
         byte = data[position]
@@ -389,7 +389,7 @@ def strings(
 
 @compiled
 def base64(data: Bytes, level: Level, table: Bytes, offsets: Int32s, target: Bytes, valid: Bytes, odd: Bytes) -> None:
-    """Decode strings of base64 with their padding and nothing else in them. ``table`` has 255 for no digit."""
+    """Decode strings of base64 with their padding and nothing else. ``table`` has 255 for other characters."""
     used = 0
     for row in range(level.starts.shape[0]):
         offsets[row] = used

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 KEY, VALUE, TOPIC, PARTITION = "key", "value", "topic", "partition"
 OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS = "offset", "timestamp", "timestampType", "headers"
 RAW_TIMESTAMP = "timestampMs"
-"""In place of `TIMESTAMP`, where any number must do: milliseconds as Kafka has them. Users cannot ask for it."""
+"""Instead of `TIMESTAMP`, where any number must be accepted: milliseconds as in Kafka. Users cannot request it."""
 
 COLUMNS = (KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
 """The columns that are read by default, in this order."""
@@ -78,7 +78,7 @@ _LETTERS_NEED = (KEY, VALUE, OFFSET, RAW_TIMESTAMP)
 
 
 _DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of", "is_begun", "unknown_stops", "unknown")
-"""Fields of `SchemaOptions` that do not change what a record becomes."""
+"""Fields of `SchemaOptions` that do not affect the result of a record."""
 
 
 def default_columns(include_headers: bool) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class JsonOptions:
         parse=parse_schema,
         value="id BIGINT, name STRING",
     )
-    """With the field for the text of corrupt records, where the user has one."""
+    """With the field for the text of corrupt records, if the user has one."""
     mode: ParseMode = text(
         ParseMode.PERMISSIVE,
         "the handling of a value that does not parse: a row with the fields that do and null for the others "
@@ -160,7 +160,7 @@ class JsonOptions:
         parse=_name,
         value="field",
     )
-    """None if no field is the one for such values, whatever it is called."""
+    """None if no field is for such values, whatever its name."""
     date_format: str | None = text(
         None,
         "the pattern of DATE fields, such as dd.MM.yyyy",
@@ -194,7 +194,7 @@ class JsonOptions:
 
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
-    """How values are decoded that a schema describes: from Avro, Protobuf or JSON."""
+    """How values with a schema are decoded: from Avro, Protobuf or JSON."""
 
     schema: DataType
     """The type of the column, with the field for corrupt values, where the user wants one."""
@@ -203,28 +203,28 @@ class SchemaOptions:
     mode: ParseMode = ParseMode.PERMISSIVE
     corrupt_column: str | None = None
     registry: RegistrySettings | None = None
-    """What has the writers' schemas; None where values are bare and the reader's schema has written them."""
+    """The source of the writers' schemas; None if values are bare and were written with the reader's schema."""
     reader_id: int | None = None
-    """The id of the reader's schema in the registry, where it is one of those."""
+    """The id of the reader's schema in the registry, if it is from there."""
     format: str = AVRO
     message: str | None = None
     """The name of the reader's message of Protobuf; None for the first."""
     stop_for: str | None = None
-    """The subject of which no newer version may be written unseen; None if it may."""
+    """The subject of which a newer version must not go unnoticed; None if it may."""
     version_of: tuple[str, int] | None = None
-    """The subject and which version of it the reader's schema is, where a query follows a subject."""
+    """The subject and version of the reader's schema, if a query follows a subject."""
     is_begun: bool = False
-    """Whether dead letters of the batch were found with this version already, so that no other may take its place."""
+    """Whether dead letters of the batch were found with this version already, so that no other may replace it."""
     unknown_stops: bool = False
-    """Whether an id that the registry does not have stops the query, since no row would show it: the registry may have
+    """Whether an id that the registry lacks stops the query, since no row would show it: the registry may have
     lost a schema, as one that was restored from a backup."""
     unknown: Set[str] | None = None
-    """Of a batch that is completed: the schemas that the registry did not have, by `RegisteredValues.unknown`."""
+    """For a batch that is completed: the schemas that the registry lacked, by `RegisteredValues.unknown`."""
     column: str = VALUE
     most_within: int = 0
-    """How many times a type may be within itself, the outermost counted; 0 for schemas that are not recursive."""
+    """The maximal nesting of a recursive type, the outermost counted; 0 for schemas that are not recursive."""
     json: JsonOptions | None = None
-    """How values of JSON are decoded; its fields are those of ``schema``."""
+    """How JSON values are decoded; the fields are those of ``schema``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ KeyDecoding = TextOptions | SchemaOptions
 
 @dataclass(frozen=True, slots=True)
 class KeyOptions:
-    """What keys hold."""
+    """How keys are decoded."""
 
     key_format: str = text(
         BINARY,
@@ -330,9 +330,9 @@ class RowOptions:
     decoding: ValueOptions | None = None
     """How values are decoded; None for bytes."""
     key_decoding: KeyDecoding | None = None
-    """How keys are."""
+    """How keys are decoded."""
     select: Select | None = None
-    """What makes rows of the decoded records, in a direct query with the option ``sql``."""
+    """The SELECT over the decoded records, in a direct query with the option ``sql``."""
     partitioned: tuple[str, ...] = ()
     """Columns of dates and times, in a direct query, by which the table is partitioned that the rows go into."""
     required: tuple[tuple[str, ...], ...] = ()
@@ -341,7 +341,7 @@ class RowOptions:
     def with_select(self, select: Select) -> RowOptions:
         """Return these options with a SELECT over such records, and without the columns and fields it does not read.
 
-        As Spark does it for a field of ``from_json``, what is not read is not decoded, so it cannot fail; unless that
+        As Spark does for a field of ``from_json``, an unread column is not decoded, so it cannot fail; unless that
         would make a dead letter, drop the record, or stop the query.
         """
         if not self._ignores_failures:
@@ -352,7 +352,7 @@ class RowOptions:
 
     @property
     def read_first(self) -> RowOptions | None:
-        """What WHERE reads, where it is worth reading first: less of the values than the SELECT, and enough of them.
+        """The options for reading only what WHERE needs; None if reading that first saves nothing or may fail.
 
         A value that parses only partly counts as one that does not parse: what the other fields are then depends on
         what else is read. Base64 is such a field: where it fails, the next ones may fail, too (`jackson_parser`).
@@ -376,7 +376,7 @@ class RowOptions:
 
     @property
     def mode(self) -> ParseMode | None:
-        """What becomes of records that do not parse; None if nothing is decoded."""
+        """The handling of records that do not parse; None if nothing is decoded."""
         decoding = self.decoding or self.key_decoding
         return None if decoding is None else decoding.mode
 
@@ -391,11 +391,11 @@ class RowOptions:
         return replace(self, columns=columns, decoding=decoding, key_decoding=key_decoding)
 
     def digest(self, *, any_time: bool = True) -> str:
-        """Return a digest of all that decides which rows and dead letters a record becomes: 16 hexadecimal digits.
+        """Return a digest of everything that determines a record's rows and dead letters: 16 hexadecimal digits.
 
-        Without ``any_time``, as versions have noted it that stopped at each time of a record that is no timestamp.
+        Without ``any_time``, as recorded by versions that stopped at each record time that is no timestamp.
 
-        The reader's schema is not in it where the registry has it: its id says which it is.
+        The reader's schema is not included if the registry has it: its id identifies it.
         Settings at their defaults are left out, so that new ones change no digest.
         """
         chosen = _chosen(self.decoding)
@@ -404,7 +404,7 @@ class RowOptions:
         sql = "" if self.select is None else self.select.text
         of_keys = [] if self.key_decoding is None else [sorted(_chosen(self.key_decoding).items())]
         limits: list[object] = []
-        if self.dead_letters:  # what else makes a record one
+        if self.dead_letters:  # other causes of dead letters
             limits += [self.partitioned] if self.partitioned else []
             limits += ["any time"] if any_time and self.select is None and TIMESTAMP not in self.columns else []
         text = repr([self.value_format, self.dead_letters, sorted(chosen.items()), sql, *of_keys, *limits])
@@ -412,7 +412,7 @@ class RowOptions:
 
     @property
     def decoded(self) -> tuple[str, ...]:
-        """The columns that must be read to make the rows; those that are only for dead letters come last."""
+        """The columns that must be read to make the rows; those only for dead letters come last."""
         columns = self.columns
         if self.dead_letters:  # a time that is no timestamp makes a dead letter, or is in one
             columns = tuple(RAW_TIMESTAMP if name == TIMESTAMP else name for name in columns)
@@ -443,7 +443,7 @@ class RowOptions:
 
 
 def _chosen(decoding: ValueOptions | KeyDecoding | None) -> dict[str, str]:
-    """Return, by name, what decides and is not as by default."""
+    """Return, by name, the relevant settings that differ from their defaults."""
     if decoding is None:
         return {}
     values = {each: getattr(decoding, each.name) for each in fields(decoding) if each.name not in _DECIDES_NOTHING}

@@ -1,6 +1,6 @@
-"""Values of partition columns: as text, as Delta's protocol has it, and which values no table can have there.
+"""Values of partition columns: as text, as in Delta's protocol, and those that no table can have.
 
-The years are those that every reader makes rows of: delta-rs (1.6) does not open a table with a partition of the year
+The years are those that every reader supports: delta-rs (1.6) does not open a table with a partition of the year
 294,247, and makes no rows in Python of a date before the year 1.
 """
 
@@ -52,7 +52,7 @@ def _time(us: int) -> str:
 
 
 def outside(column: pa.Array) -> NDArray[np.int64]:
-    """Return the rows of a column whose date or time is not of the years 1 to 9999."""
+    """Return the rows of a column whose date or time is outside the years 1 to 9999."""
     kind = column.type
     if pa.types.is_date32(kind):
         numbers, (first, last) = column.view(pa.int32()), DATES
@@ -77,7 +77,7 @@ def refusal(name: str, column: pa.Array, row: int) -> str:
 
 
 def unwritable(rows: pa.RecordBatch, partition_columns: Sequence[str]) -> dict[int, str]:
-    """Return, by its number, why a row cannot be in a table with these partition columns."""
+    """Return, by row number, why a row cannot be in a table with these partition columns."""
     by_name = {name.lower(): name for name in rows.schema.names}
     found: dict[int, str] = {}
     for name in partition_columns:

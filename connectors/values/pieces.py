@@ -1,4 +1,4 @@
-"""Decodes a batch of values piece by piece, so that what is decoded at once stays in a processor's cache."""
+"""Decodes a batch of values in pieces that fit into a processor's cache."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sparkonce.connectors.runtime.compiled import Bytes, Int32s, Int64s, read_on
 from sparkonce.connectors.values.columns import CellMaker, Layout, Problems
 
 BYTES_AT_ONCE = 1 << 20
-"""Bytes of values that are decoded at once: each column goes over its cells again."""
+"""The bytes of values decoded at once: each column reads its cells again."""
 MAX_CELLS = 4 << 20
-"""Columns times values that are decoded at once."""
+"""The number of columns times values decoded at once."""
 
 
 class PieceDecoder(ABC):
@@ -26,7 +26,7 @@ class PieceDecoder(ABC):
         self._most_rows = max(1, MAX_CELLS // len(layout.level_of))
 
     def decode(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s) -> tuple[pa.Array, Problems]:
-        """Return the column, and why values do not parse: those are null, or a struct of nulls.
+        """Return the column, and the problems of values: those are null, or a struct of nulls.
 
         Of each value, ``starts`` and ``ends`` say where in ``data`` its bytes are, and ``entries`` its writer's
         number, `columns.NULL` or `columns.UNREADABLE`.
@@ -48,8 +48,8 @@ class PieceDecoder(ABC):
 
     @abstractmethod
     def _piece(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s, problems: Int32s) -> pa.Array:
-        """Decode some values; put what is wrong with each into ``problems``, 0 if nothing is."""
+        """Decode some values; put the problem of each into ``problems``, 0 if there is none."""
 
     @abstractmethod
     def _explain(self, problem: int) -> str:
-        """Return what is wrong with a value, in words."""
+        """Return a value's problem, in words."""

@@ -1,4 +1,4 @@
-"""Reads the options about columns, values and keys, and checks what they say together."""
+"""Reads and checks the options about columns, values and keys together."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _NOT_PLAIN_JSON = (
     "valueFormat=json reads documents without a registry. For those of Confluent's serializers set "
     'option("valueFormat", "json-schema"); for keys with a schema set keyFormat, too'
 )
-"""What to set for an option that nothing would read."""
+"""The remedy for an option without effect."""
 Options = TypeVar("Options", bound=ValueOptions | KeyDecoding | None)
 ROW_SETTINGS = {**_ROWS, **_JSON, **_KEYS, **REGISTRY_SETTINGS}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the options say of values or keys: the names of those options begin with the column's."""
+    """The options of values or keys: their names begin with the column's."""
 
     column: str
     format: str
@@ -71,14 +71,14 @@ class Part:
 
     @property
     def of_schemas(self) -> tuple[str, ...]:
-        """The names of its options that are about a registry's schemas."""
+        """The names of its options about a registry's schemas."""
         return tuple(map(self.name, ("Message", "SchemaId", "Subject")))
 
 
 def read_rows(table: SettingTable, given: Mapping[str, str], *, may_select: bool = False) -> RowOptions:
     """Read the options of the rows, whose names have been checked before.
 
-    With ``may_select``, the sink may have the option ``sql``, which can fail for values that are not decoded, too.
+    With ``may_select``, the sink may have the option ``sql``, which can fail also for undecoded values.
 
     Raises:
         OptionError: for one that cannot be read, or options that contradict each other.
@@ -110,7 +110,7 @@ def read_rows(table: SettingTable, given: Mapping[str, str], *, may_select: bool
 
 
 def _stopping(options: Options, rows: RowOptions) -> Options:
-    """Have an unknown schema stop the query where a row of nulls would be all that is left of a record."""
+    """Let an unknown schema stop the query where a record would only become a row of nulls."""
     if not isinstance(options, SchemaOptions) or rows.dead_letters or options.corrupt_column is not None:
         return options
     return replace(options, unknown_stops=options.mode is ParseMode.PERMISSIVE)
@@ -132,7 +132,7 @@ def _columns(table: SettingTable, rows: RowOptions, named: Set[str]) -> tuple[st
 
 
 def _check_used(table: SettingTable, parts: tuple[Part, Part], named: Set[str], *, may_select: bool) -> None:
-    """Reject options that nothing would read."""
+    """Reject options without effect."""
     value, key = parts
     idle: list[tuple[str, str]] = []
     if value.format == BINARY:
@@ -255,10 +255,10 @@ def _by_schema(
 
 
 def _depth(table: SettingTable, given: Mapping[str, str], part: Part) -> int:
-    """Return how many times a type may be within itself; 0 if it may not.
+    """Return the maximal nesting of a recursive type; 0 if it is not allowed.
 
     Raises:
-        ValueError: the format does not take so many.
+        ValueError: the format does not allow so many.
     """
     depth: int = table.values(given, {DEPTH: _ROWS[DEPTH]})["recursive_field_max_depth"] or 0
     if part.format == PROTOBUF and depth > MAX_PROTOBUF_DEPTH:
@@ -286,10 +286,10 @@ def _with_corrupt(table: SettingTable, options: SchemaOptions, corrupt: str) -> 
 
 
 def _column_type(part: Part, reader: str, depth: int) -> DataType:
-    """Return the type of the column that a reader's schema makes.
+    """Return the column's type for a reader's schema.
 
     Raises:
-        ValueError: it is no schema, or no column can hold it.
+        ValueError: it is no schema, or no column can represent it.
     """
     if part.format != PROTOBUF and part.message is not None:
         raise ValueError(f"option {part.name('Message')} is for {part.name('Format')}=protobuf: leave it out")

@@ -1,4 +1,4 @@
-"""The times of records, which Kafka keeps in milliseconds, as timestamps in microseconds, which not all of them are."""
+"""The times of records, which Kafka stores in milliseconds, as timestamps in microseconds, if they fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 from sparkonce.connectors.values.columns import Problems
 
 MAX_TIMESTAMP_MS = 9223372036854775
-"""The latest that fits into microseconds, in the year 294247; a producer that writes microseconds may exceed it."""
+"""The latest time that fits into microseconds, in the year 294247; producers that write microseconds may exceed it."""
 _TYPE = pa.timestamp("us", tz="UTC")
 
 
@@ -21,7 +21,7 @@ def out_of_range(time_ms: int) -> str:
 
 
 def timestamps(times_ms: pa.Int64Array) -> tuple[pa.TimestampArray, Problems]:
-    """Return timestamps, and what is wrong with the times that have none, which are null."""
+    """Return timestamps, and the problems of times without one, which are null."""
     raw = np.asarray(times_ms)
     wrong = (raw > MAX_TIMESTAMP_MS) | (raw < -MAX_TIMESTAMP_MS)
     if not wrong.any():

@@ -1,6 +1,6 @@
-"""Options of values and keys that name a schema elsewhere, with that schema in them.
+"""Replaces the schema names in options of values and keys by the schemas.
 
-What a query reads values as is looked up once, where the query begins, and goes with its options into every process: a
+The schema of a query's values is looked up once, when the query begins, and sent with its options to every process: a
 registry may have another version a moment later.
 """
 
@@ -28,7 +28,7 @@ FILE = "file:"
 
 
 KINDS = {AVRO: client.AVRO, PROTOBUF: client.PROTOBUF, JSON_SCHEMA: client.JSON_SCHEMA}
-"""What a registry calls the formats."""
+"""A registry's names of the formats."""
 
 
 def resolved(table: SettingTable, given: Mapping[str, str]) -> dict[str, str]:

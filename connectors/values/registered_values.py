@@ -1,4 +1,4 @@
-"""Decodes the values of records by the schemas that they name, which a registry has."""
+"""Decodes the values of records by the schemas that they name in a registry."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from sparkonce.connectors.values.options import KEY, SchemaOptions
 from sparkonce.connectors.values.options import PROTOBUF as PROTOBUF_FORMAT
 
 MOST_UNKNOWN = 1000
-"""Schemas that the registry does not have, in one task: each costs a request, and a place in the commit."""
+"""The maximal number of unknown schemas in one task: each costs a request, and space in the commit."""
 BARE = 0
-"""Stands for the reader's schema, where values are bare."""
+"""Stands for the reader's schema, if values are bare."""
 
 
 class Reading(ABC):
-    """Reads values of one format as one reader's schema."""
+    """Reads values of one format with one reader's schema."""
 
     kind: str
-    """What a registry calls the format."""
+    """The registry's name of the format."""
     has_paths = False
     """Whether a message's path follows the schema's id."""
     type: DataType
@@ -61,7 +61,7 @@ class Reading(ABC):
 
     @abstractmethod
     def add(self, schema: RegisteredSchema, path: Path) -> int:
-        """Prepare to read what a schema has written; return the number for `decode`.
+        """Prepare to read values of a schema; return its number for `decode`.
 
         Raises:
             ValueError: it is no schema, or has no message at the path.
@@ -69,7 +69,7 @@ class Reading(ABC):
 
     @abstractmethod
     def add_reader(self) -> int:
-        """Prepare to read what the reader's schema has written."""
+        """Prepare to read values of the reader's schema."""
 
     @abstractmethod
     def decode(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s) -> tuple[pa.Array, Problems]:
@@ -88,7 +88,7 @@ class _Avro(Reading):
         references = [each.text for each in schema.references]
         writer, reader = avro.parse(schema.text, references, recursive=True), self._reader
         # Java reads records of any name at the root. Here a topic with several types of records would become rows of
-        # one, with what fields they have in common.
+        # one, with the fields that they have in common.
         if isinstance(writer, avro.Record) and isinstance(reader, avro.Record) and not same_name(writer, reader):
             raise ValueError(
                 f"it is of the record {writer.name}, and values are read as {reader.name}; if that is the same, "
@@ -129,7 +129,7 @@ class _Protobuf(Reading):
         writer = message_by_path(read_set(compile_text(schema.text, files)), path)
         if name_without_package(writer) != name_without_package(
             self._reader
-        ):  # of a topic with several types of messages
+        ):  # for a topic with several types of messages
             raise ValueError(
                 f"it is of the message {writer.full_name}, and values are read as {self._reader.full_name}"
             )
@@ -143,7 +143,7 @@ class _Protobuf(Reading):
 
 
 class _JsonSchema(Reading):
-    """What a writer's schema says is not needed to read JSON, but it must be one of JSON."""
+    """The contents of a writer's schema are not needed to read JSON, but it must be a JSON Schema."""
 
     kind = JSON_SCHEMA
 
@@ -152,7 +152,7 @@ class _JsonSchema(Reading):
         kind = common(json_schema.spark_type(options.reader), wanted)
         assert isinstance(kind, StructType)
         self.type = kind
-        # No field of the schema is the one for corrupt values, whatever its name is: that is added afterwards.
+        # No field of the schema is the one for corrupt values, whatever its name: that is added afterwards.
         self._decoder = JsonDecoder(replace(options.json, schema=kind, corrupt_column=None))
 
     def add(self, schema: RegisteredSchema, path: Path) -> int:  # noqa: ARG002
@@ -168,7 +168,7 @@ class _JsonSchema(Reading):
             problems.setdefault(row, "it is empty")
         if not problems and not (missing & (entries != NULL)).any():
             return array, problems
-        # as of other formats, what does not parse is a struct of nulls
+        # as in other formats, a value that does not parse is a struct of nulls
         return pa.StructArray.from_arrays(
             array.flatten(), fields=list(array.type), mask=pa.array(entries == NULL)
         ), problems
@@ -182,7 +182,7 @@ _READINGS: dict[str, Callable[[SchemaOptions, DataType], Reading]] = {
 
 
 def _hint(value: bytes | None) -> str:
-    """Return what else may be wrong with a value that was read without a registry and does not parse."""
+    """Return another possible problem of a value that was read without a registry and does not parse."""
     number = wire.parse_header((value or b"")[: wire.FRAME_BYTES])
     if not isinstance(number, int):
         return ""
@@ -205,14 +205,14 @@ class RegisteredValues:
         self._reasons: dict[tuple[SchemaName, Path], str] = {}
         self._bare = self._reading.add_reader() if self._registry is None else UNREADABLE
         self.unknown: set[str] = set()
-        """The schemas so far that the registry does not have: ``v`` for values or ``k`` for keys, and the name."""
+        """The schemas so far that the registry lacks: ``v`` for values or ``k`` for keys, and the name."""
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> tuple[pa.Array, Problems]:
         """See `Decoder`.
 
         Raises:
-            RegistryError: if the registry does not answer, and its answer is not known from before.
-            SchemaChangedError: if the query is to be started again.
+            RegistryError: if the registry does not answer, and its answer is not cached.
+            SchemaChangedError: if the query must be started again.
             NewerThanBegunError: if that would not help.
         """
         framed, entries, problems = self._schemas(values, headers)
@@ -231,7 +231,7 @@ class RegisteredValues:
         return array, problems
 
     def _schemas(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> tuple[Framed, Int32s, Problems]:
-        """Return where the payloads are, which program reads each, and why some have none."""
+        """Return the payloads, the program that reads each, and why some have none."""
         problems: Problems = {}
         if self._registry is None:
             data, starts, ends = wire.bounds(values)
@@ -259,10 +259,10 @@ class RegisteredValues:
         return framed, entries, problems
 
     def _entry(self, key: tuple[SchemaName, Path]) -> int:
-        """Return the number of a schema's program; `UNREADABLE` for one that is no schema to read with.
+        """Return the number of a schema's program; `UNREADABLE` if it is not a schema that can be used.
 
         Raises:
-            UnknownSchemaError: the registry does not have it, and that is to stop the query.
+            UnknownSchemaError: the registry lacks it, and that should stop the query.
         """
         if key not in self._entries:
             assert self._registry is not None
@@ -286,10 +286,10 @@ class RegisteredValues:
         return self._entries[key]
 
     def _note_unknown(self, name: SchemaName, error: UnknownSchemaError) -> None:
-        """Note a schema that the registry does not have.
+        """Note a schema that the registry lacks.
 
         Raises:
-            UnknownSchemaError: that is to stop the query; it says what to do.
+            UnknownSchemaError: that should stop the query; it says what to do.
         """
         noted, of_batch = self._noted(name), self._options.unknown
         if self._options.unknown_stops:
@@ -328,7 +328,7 @@ class RegisteredValues:
             read_as = _version_of(registry, subject, ours)
         newest = f"{latest.version} (id {latest.id})"
         if latest.id == ours or (read_as is not None and not _is_newer(registry, name, read_as, latest)):
-            # That answer may come from a replica that lags, and the schema from one that does not.
+            # That answer may come from a lagging replica, and the schema from another one.
             unseen = _unseen_version(registry, name, latest, latest.version if read_as is None else read_as[1])
             if unseen is None:
                 return
@@ -382,12 +382,12 @@ def _is_newer(registry: Registry, name: SchemaName, read_as: tuple[str, int], la
 
 
 def _unseen_version(registry: Registry, name: SchemaName, latest: Version, read_as: int) -> int | None:
-    """Return the version of a schema, if that is newer than what the registry has just called the latest.
+    """Return the version of a schema, if that is newer than the registry's latest one.
 
-    A version that was deleted does not count: without it, the latest is the latest.
+    A deleted version does not count: without it, the latest is the latest.
     """
     if not isinstance(name, int):
-        return None  # of a GUID, a registry does not say where it is used
+        return None  # for a GUID, a registry does not return the subjects that use it
     try:
         version = registry.version_number(latest.subject, name)
     except UnknownSchemaError:

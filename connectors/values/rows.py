@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from sparkonce.connectors.sql.select import ConditionRunner, SelectRunner
 
 NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"
-"""The reasons of dead letters whose records have no value, or one without any JSON; such rows have a null value."""
+"""The reasons of dead letters whose records have no value, or an empty one; such rows have a null value."""
 MAX_CELLS = 8 << 20
-"""Fields of the schema times rows that are decoded at once: each takes some bytes, though its value may be absent."""
+"""The number of fields of the schema times rows decoded at once: each takes some bytes, even if its value is absent."""
 MOST_KEPT = 0.5
 IDLE_BATCHES = 15
-"""Where WHERE keeps a larger part of the records, reading its fields first costs more than it saves, so that is tried
-again after some batches only."""
+"""If WHERE keeps a larger share of the records, reading its fields first costs more than it saves, so that is tried
+again only after some batches."""
 
 
 class MalformedValueError(ValueError):
@@ -58,20 +58,20 @@ class MalformedValueError(ValueError):
 
 
 class EarlyFilter:
-    """Drops records that WHERE drops before all fields that the SELECT reads are decoded.
+    """Drops records that WHERE drops before all fields of the SELECT are decoded.
 
-    It may keep too many: the SELECT has its WHERE, too.
+    It may keep too many: the SELECT applies its WHERE, too.
     """
 
     def __init__(self, condition: ConditionRunner, read: RowOptions) -> None:
-        """``read`` says which columns and fields WHERE reads."""
+        """``read`` names the columns and fields of WHERE."""
         self._columns, self._schema = read.columns, to_arrow_schema(read.record_schema(), timezone="UTC")
         self._json = JsonDecoder(read.decoding) if isinstance(read.decoding, JsonOptions) else None
         self._condition = condition
         self._idle = 0
 
     def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records that WHERE keeps, and those of which it is not certain."""
+        """Return the records that WHERE keeps, and the uncertain ones."""
         if self._idle:
             self._idle -= 1
             return batch
@@ -104,12 +104,12 @@ class RowMaker:
 
     @property
     def unknown(self) -> Set[str]:
-        """The schemas so far that the registry does not have, as `RegisteredValues.unknown`."""
+        """The schemas so far that the registry lacks, as `RegisteredValues.unknown`."""
         decoders = (self._decoder, self._key_decoder)
         return frozenset().union(*(getattr(each, "unknown", ()) for each in decoders))
 
     def batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows for a batch, in pieces where the schema has so many fields that memory asks for it.
+        """Yield the rows for a batch, in pieces if the schema has so many fields that memory requires it.
 
         Raises:
             MalformedValueError: as `rows`.
@@ -153,7 +153,7 @@ class RowMaker:
         return pa.RecordBatch.from_arrays([*records.columns, column], schema=self._schema)
 
     def _decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Problems]:
-        """Return the records with their values decoded, and why values do not parse."""
+        """Return the records with their values decoded, and the problems of values."""
         columns, problems = dict[str, pa.Array](), Problems()
         for name in self._options.columns:
             if name == TIMESTAMP and self._options.dead_letters:
@@ -178,7 +178,7 @@ class RowMaker:
     def _selected(
         self, select: SelectRunner, batch: pa.RecordBatch, records: pa.RecordBatch, letters: Problems
     ) -> pa.RecordBatch:
-        """Return the rows that ``sql`` makes of records that are no dead letters, and after them the dead letters."""
+        """Return the rows of ``sql`` for records that are no dead letters, and after them the dead letters."""
         kept = _others(batch, letters)
         selected = select.run(records.take(kept) if letters else records)
         failed = {int(kept[row]): reason for row, reason in selected.failed}
@@ -246,7 +246,7 @@ class RowMaker:
         return f"kafka_once: the record of topic {self._topic}, partition {self._partition}, at offset {offset}"
 
     def _reasons(self, batch: pa.RecordBatch, records: pa.RecordBatch, problems: Problems) -> Problems:
-        """Return why records are dead letters; one without a value, or with an empty one, is one, too."""
+        """Return the reasons of dead letters; a record without a value, or with an empty one, is one, too."""
         if self._decoder is None:
             return problems
         raw = batch.column(VALUE)
@@ -284,7 +284,7 @@ def _others(batch: pa.RecordBatch, rows: Problems) -> NDArray[np.int64]:
 
 
 def fields_in(schema: DataType) -> int:
-    """Count the fields of a schema, those of its structs, lists and maps included; 1 at least."""
+    """Count the fields of a schema, including those of its structs, lists and maps; at least 1."""
     if isinstance(schema, StructType):
         return sum(fields_in(field.dataType) for field in schema) + 1
     if isinstance(schema, ArrayType):
@@ -298,7 +298,7 @@ class Decoder(Protocol):
     """Decodes the values or keys of records."""
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> tuple[pa.Array, Problems]:
-        """Return the decoded values of records, and why some do not parse; ``headers`` are those of the records."""
+        """Return the decoded values of records, and the problems of some; ``headers`` are those of the records."""
 
 
 class TextDecoder:
@@ -321,7 +321,7 @@ class TextDecoder:
 
 
 def make_decoder(options: ValueOptions | KeyDecoding | None) -> Decoder | None:
-    """Return what decodes values or keys; None for bytes."""
+    """Return a decoder of values or keys; None for bytes."""
     if isinstance(options, TextOptions):
         return TextDecoder()
     if isinstance(options, SchemaOptions):

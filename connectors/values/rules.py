@@ -1,9 +1,9 @@
-"""What has made rows and dead letters of the records of a batch, as its commits note it (`BatchRecord.rules`).
+"""How rows and dead letters were made from a batch's records, as its commits record it (`BatchRecord.rules`).
 
-A batch whose dead letters are written and whose rows are not is completed by what its dead letters were found by:
-otherwise a record could be in both places, or in neither. That is a digest of options, the schema of a registry that
-values were read as, and which schemas the registry did not have, whose records are dead letters for good. As text:
-the digest, after an ``!`` the names of schemas, after an ``@`` what values were read as.
+A batch whose dead letters are written and whose rows are not is completed with the rules of its dead letters:
+otherwise a record could be in both places, or in neither. The rules are a digest of options, the registry's schema with
+which values were read, and the schemas that the registry lacked, whose records are dead letters for good. As text:
+the digest, after an ``!`` the names of schemas, after an ``@`` the schema with which values were read.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _UNKNOWN, _NAMES, READ_AS = "!", ",", "@"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What has made rows and dead letters of records."""
+    """The rules for rows and dead letters."""
 
     digest: str
-    """Of the options that decide."""
+    """Of the relevant options."""
     read_as: str = ""
-    """What values were read as; empty if no registry has it."""
+    """The schema with which values were read; empty if it is not in a registry."""
     unknown: Set[str] = frozenset()
-    """The names of schemas that the registry did not have."""
+    """The names of schemas that the registry lacked."""
 
     @classmethod
     def parse(cls, text: str) -> Rules:
-        """Return what a commit has noted."""
+        """Parse a commit's record."""
         head, _, read_as = text.partition(READ_AS)
         digest, _, names = head.partition(_UNKNOWN)
         return cls(digest, read_as, frozenset(names.split(_NAMES)) if names else frozenset())
@@ -38,7 +38,7 @@ class Rules:
 
 
 def with_unknown(rules: str | None, names: Set[str]) -> str | None:
-    """Return rules with more schemas that the registry did not have."""
+    """Return rules with more schemas that the registry lacked."""
     if rules is None or not names:
         return rules
     parsed = Rules.parse(rules)

@@ -1,11 +1,11 @@
 """Compiled: where the fields of JSON objects, the elements of arrays and the entries of maps lie.
 
-Values are decoded level by level. A level is a list of spans, ``starts`` and ``ends``: places in one buffer where a
+Values are decoded level by level. A level is a list of spans, ``starts`` and ``ends``: positions in one buffer where a
 JSON value begins and ends; a start below zero stands for null, or for nothing. `objects` reads all objects of a level
-and gives a level for each field; `lists` and `maps` give the level of all elements. At the leaves, `leaves` turns spans
-into numbers and strings. Each span belongs to a record, its owner.
+and returns a level for each field; `lists` and `maps` return the level of all elements. At the leaves, `leaves` turns
+spans into numbers and strings. Each span belongs to a record, its owner.
 
-Here only what is certain is read: JSON as RFC 8259 has it, NaN and Infinity, each field once, names without escapes.
+Only unambiguous JSON is read here: by RFC 8259, with NaN and Infinity, each field once, names without escapes.
 Any record with something else is marked in ``odd``, and decoded again by `jackson_parser.JacksonParser`. So nothing
 here depends on how Spark handles a damaged document.
 """
@@ -31,9 +31,9 @@ from sparkonce.connectors.runtime.compiled import (
 MAX_DEPTH = 60
 """Levels of nesting that fit a bit mask; deeper nesting is odd."""
 MAX_NUMBER = 1000
-"""Characters of a number; Jackson rejects longer ones, even of fields that nobody reads."""
+"""The maximal number of characters of a number; Jackson rejects longer ones, even of unread fields."""
 MAX_NAME = 50_000
-"""Bytes of a name; Jackson rejects one of more characters."""
+"""The maximal number of bytes of a name; Jackson rejects one of more characters."""
 ABSENT, NULL = -1, -2
 """Starts of spans that are not values."""
 LONGEST_GAP = 2 * WIDTH
@@ -50,7 +50,7 @@ TAB, LINE_FEED, FORM_FEED, CARRIAGE_RETURN, BACKSPACE, SPACE = 9, 10, 12, 13, 8,
 
 
 class Level(NamedTuple):
-    """The values of one place in the schema, in order of their records."""
+    """The values of one position in the schema, in order of their records."""
 
     starts: Int32s
     ends: Int32s
@@ -58,11 +58,11 @@ class Level(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The names of an object's fields, end to end, each with a quote behind it; and `WIDTH` bytes behind the last."""
+    """The names of an object's fields, concatenated, each followed by a quote; and `WIDTH` bytes after the last."""
 
     data: Bytes
     offsets: Int32s
-    """Where each begins, and the place behind the last one's quote."""
+    """The start of each, and the position after the last one's quote."""
 
 
 def names_of(fields: Sequence[str]) -> Names:
@@ -73,29 +73,29 @@ def names_of(fields: Sequence[str]) -> Names:
 
 
 class Fields(NamedTuple):
-    """Where the fields of objects lie: a row for each field, a column for each object."""
+    """The positions of object fields: a row for each field, a column for each object."""
 
     starts: NDArray[np.int32]
     ends: NDArray[np.int32]
 
 
 class Gaps(NamedTuple):
-    """What lies between the values of an object: comma, name, colon and spaces, as in an object before it.
+    """The bytes between the values of an object: comma, name, colon and spaces, as in an earlier object.
 
-    Writers repeat it byte for byte, so that one comparison finds the next value. There is a gap behind each field,
-    one before the first value, and one behind each of the first `UNKNOWN_FIELDS` fields that are not in the schema.
+    Writers repeat them exactly, so that one comparison finds the next value. There is a gap after each field,
+    one before the first value, and one after each of the first `UNKNOWN_FIELDS` fields that are not in the schema.
     """
 
     places: Int32s
-    """Where the same bytes were seen before."""
+    """The position of the same bytes earlier."""
     lengths: Int32s
     """At most `LONGEST_GAP`; 0 if none was seen."""
     fields: Int32s
-    """Whose value comes next, the number of fields for one that is not in the schema."""
+    """The field whose value comes next, the number of fields for one that is not in the schema."""
 
 
 def no_gaps(fields: int) -> Gaps:
-    """Return gaps of which none was seen: they are places in a buffer, so each buffer has its own."""
+    """Return empty gaps: they are positions in a buffer, so each buffer has its own."""
     count = fields + 1 + UNKNOWN_FIELDS
     return Gaps(np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32))
 
@@ -114,7 +114,7 @@ def _is_hexadecimal(byte: int) -> bool:
 
 @compiled
 def _skip_ordinary(data: Bytes, position: int, end: int) -> int:
-    """Return the place of the first quote, backslash or control character, or ``end`` or more."""
+    """Return the position of the first quote, backslash or control character, or ``end`` or more."""
     while data.shape[0] - position >= WIDTH:
         ordinary = ordinary_bytes(data, position)
         position += ordinary
@@ -127,7 +127,7 @@ def _skip_ordinary(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_string(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind the closing quote, or -1; ``position`` is behind the opening one."""
+    """Return the position after the closing quote, or -1; ``position`` is after the opening one."""
     while True:
         position = _skip_ordinary(data, position, end)
         if position >= end:
@@ -175,7 +175,7 @@ def _skip_digits(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_number(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind a number, or -1."""
+    """Return the position after a number, or -1."""
     begin = position
     if data[position] == MINUS:
         position += 1
@@ -204,7 +204,7 @@ def _skip_number(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_not_a_number(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind NaN or Infinity, which from_json takes, or -1."""
+    """Return the position after NaN or Infinity, which from_json accepts, or -1."""
     if data[position] == CAPITAL_N:
         if end - position >= 3 and data[position + 1] == LETTER_A and data[position + 2] == CAPITAL_N:
             return position + 3
@@ -219,7 +219,7 @@ def _skip_not_a_number(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_word(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind true, false or null, or -1."""
+    """Return the position after true, false or null, or -1."""
     first = data[position]
     length = 5 if first == LETTER_F else 4
     if end - position < length:
@@ -236,7 +236,7 @@ def _skip_word(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_scalar(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind a string, number or word, or -1."""
+    """Return the position after a string, number or word, or -1."""
     first = data[position]
     if first == QUOTE:
         return _skip_string(data, position + 1, end)
@@ -249,7 +249,7 @@ def _skip_scalar(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_nested(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind an object or array, or -1. Bits of ``kinds`` mark the levels that are objects."""
+    """Return the position after an object or array, or -1. Bits of ``kinds`` mark the levels that are objects."""
     kinds = 0
     depth = 0
     while True:
@@ -277,7 +277,7 @@ def _skip_nested(data: Bytes, position: int, end: int) -> int:
             position = _skip_scalar(data, position, end)
             if position < 0:
                 return -1
-        # Here a value has ended: so may what it is in, and what that is in.
+        # Here a value has ended: so may its parent, and the parent's.
         while depth > 0:
             position = _skip_space(data, position, end)
             if position >= end:
@@ -302,7 +302,7 @@ def _skip_nested(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_name(data: Bytes, position: int, end: int) -> int:
-    """Return the place of the value behind a name and a colon, or -1."""
+    """Return the position of the value after a name and a colon, or -1."""
     if data[position] != QUOTE:
         return -1
     name = position + 1
@@ -314,7 +314,7 @@ def _skip_name(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _behind_colon(data: Bytes, position: int, end: int) -> int:
-    """Return the place of the value behind a colon, or -1."""
+    """Return the position of the value after a colon, or -1."""
     position = _skip_space(data, position, end)
     if position >= end or data[position] != COLON:
         return -1
@@ -324,7 +324,7 @@ def _behind_colon(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_value(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind a value, or -1; ``position`` is below ``end``."""
+    """Return the position after a value, or -1; ``position`` is below ``end``."""
     if data[position] == OPEN_OBJECT or data[position] == OPEN_LIST:
         return _skip_nested(data, position, end)
     return _skip_scalar(data, position, end)
@@ -374,7 +374,7 @@ def _is_repeated(data: Bytes, position: int, end: int, place: int, length: int) 
 
 @compiled
 def _object(data: Bytes, level: Level, row: int, names: Names, found: Fields, gaps: Gaps) -> bool:
-    """Read one object; return whether all of it was certain."""
+    """Read one object; return whether all of it was unambiguous."""
     count = names.offsets.shape[0] - 1
     end = level.ends[row]
     position = _skip_space(data, level.starts[row], end)
@@ -447,7 +447,7 @@ def objects(data: Bytes, level: Level, names: Names, found: Fields, gaps: Gaps, 
 
 @compiled
 def lists(data: Bytes, level: Level, offsets: Int32s, elements: Level, odd: Bytes) -> None:
-    """Find the elements of all arrays of a level. ``offsets``, one more than arrays, says which belong to which."""
+    """Find the elements of all arrays of a level. ``offsets``, one more than arrays, delimit each array's."""
     count = 0
     for row in range(level.starts.shape[0]):
         offsets[row] = count
@@ -460,7 +460,7 @@ def lists(data: Bytes, level: Level, offsets: Int32s, elements: Level, odd: Byte
             continue
         end = level.ends[row]
         position = _skip_space(data, position + 1, end)
-        while data[position] != CLOSE_LIST:  # the whole was read once, so it ends well
+        while data[position] != CLOSE_LIST:  # all was read once, so it ends correctly
             elements.starts[count] = NULL if data[position] == LETTER_N else position
             elements.owners[count] = owner
             position = _skip_value(data, position, end)

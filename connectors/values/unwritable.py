@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class UnwritableRowError(ValueError):
-    """A row that the schema does not take: where, and why."""
+    """A row that does not fit the schema: where, and why."""

@@ -1,4 +1,4 @@
-"""Compiled: what the decoders and encoders of binary formats read and write alike."""
+"""Compiled: what the decoders and encoders of binary formats have in common."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def whole_as_double(number: int) -> int:
 
 @compiled
 def symbol_of(symbols: Int64s, pool: Bytes, first: int, count: int, text: Bytes, span: int) -> int:
-    """Return which symbol a text is, of the ``count`` whose spans in ``pool`` begin at ``first``; -1 if it is none."""
+    """Return which of ``count`` symbols, with spans in ``pool`` from ``symbols[first]`` on, a text is; -1 if none."""
     start, length = span >> SPAN_BITS, span & SPAN_MASK
     for number in range(count):
         symbol = symbols[first + number]

@@ -1,4 +1,4 @@
-"""Time zones as Java names them, and what they do to a local time.
+"""Time zones by Java's names, and their offsets at a local time.
 
 Follows ``ZoneId.of`` with its short names: offsets (``+2``, ``+02:00``, ``-0530``), ``UTC+1`` and such, and regions.
 Where clocks were set forward or back, a local time is interpreted as in Java: with the offset before the change.
@@ -50,10 +50,10 @@ _ONE_DIGIT_HOUR = re.compile(r"([+-])(\d):", re.ASCII)
 _ONE_DIGIT_MINUTE = re.compile(r"([+-])(\d\d):(\d)$", re.ASCII)
 _REGION = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+", re.ASCII)
 _NOT_JAVAS = ("posix/", "right/", "posixrules", "localtime")
-"""Other entries of a machine's folder of zones; some differ between machines."""
+"""Other entries of the system's folder of zones; some differ between machines."""
 _SHOWN_CHARACTERS = 60
 _CIVIL_CYCLE_YEARS = 400
-"""After so many years the calendar repeats, weekdays included."""
+"""The period of the calendar in years, weekdays included."""
 
 Zone = int | tzinfo
 """Seconds east of Greenwich, or a region."""

@@ -1,1 +1,1 @@
-"""The command `sparkonce`, and what it does with tables, offsets, transactions and options."""
+"""The command `sparkonce` and its subcommands for tables, offsets, transactions and options."""

@@ -42,7 +42,7 @@ from sparkonce.options import OptionError
 from sparkonce.words import counted
 
 PROGRESS_FROM_COMMITS = 2_000
-"""Logs shorter than this are read before a progress bar could be of use."""
+"""Logs shorter than this are read before a progress bar would be useful."""
 
 
 class AuditError(RuntimeError):
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(options: argparse.Namespace) -> Examined:
-    """Look at everything that was asked for.
+    """Examine all that was requested.
 
     Raises:
         AuditError, OffsetStoreError: if something cannot be checked.
@@ -193,7 +193,7 @@ def offsets_of_source(storage: Mapping[str, str], source: CloneSource) -> Mappin
 
 
 def outside_commits(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
-    """Find what kept commits do not show: rows that are older, and missing commits."""
+    """Find rows without kept commits: older rows, and missing commits."""
     yield from _rows_before(log, kept)
     yield from _holes(log)
 
@@ -207,7 +207,7 @@ def _holes(log: CommitLog) -> Iterator[Finding]:
 
 
 def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
-    """Find files of ours that lie before all kept commits, without offsets that could be theirs."""
+    """Find files of ours that are older than all kept commits, and whose offsets are unknown."""
     if kept is None or kept.transactions:
         return
     paths = log.log.checkpoint_column(log.listing, kept.version, "add.path")
@@ -219,7 +219,7 @@ def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
 
 
 def by_delta_spark(log: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
-    """Find applications whose rows delta-spark writes by now: where these begin and end is in another table."""
+    """Find applications whose rows delta-spark writes now: their offsets are in another table."""
     for app_id in app_ids:
         written, recorded = merge_txn_id(app_id), intent_txn_id(app_id)
         numbers = log.stored([written, recorded])

@@ -1,4 +1,4 @@
-"""What an audit can look at beside the log: the broker's topics, and the rows of the table."""
+"""What an audit can compare with the log: the broker's topics, and the table's rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sparkonce.offset_store.secrets import hidden_secrets
 
 ISOLATION = "kafka.isolation.level"
 BATCH_ROWS = 1 << 17
-"""Rows that are counted at once, at least."""
+"""The minimal number of rows counted at once."""
 
 
 class CoordinatesError(ValueError):
-    """Rows cannot be counted by the columns that were named."""
+    """Rows cannot be counted by the given columns."""
 
 
 class RowsError(RuntimeError):
@@ -32,7 +32,7 @@ class RowsError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """The columns that hold where a row's record came from; without a topic column, of the one topic there is."""
+    """The columns with each row's partition, offset and topic; without a topic column, all rows are of one topic."""
 
     partition: str
     offset: str
@@ -43,7 +43,7 @@ class Coordinates:
         """Read ``PARTITION,OFFSET`` or ``PARTITION,OFFSET,TOPIC``.
 
         Raises:
-            ValueError: if it is something else.
+            ValueError: for anything else.
         """
         names = [name.strip() for name in text.split(",")]
         if len(names) not in (2, 3) or not all(names) or len(set(names)) < len(names):
@@ -58,24 +58,24 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """The rows of a table by partition, and those that no kept commit of the chains accounts for."""
+    """The rows of a table by partition, and those outside the chains of all kept commits."""
 
     by_partition: Mapping[TopicPartitionName, RowCount]
     outside: int
 
 
 def ask_broker(options: Mapping[str, str], chains: Sequence[Chain]) -> dict[str, BrokerTopic | None]:
-    """Ask for the topics' ids and the bounds of their logs; None for a topic that does not exist.
+    """Request the topics' ids and the bounds of their logs; None for a topic that does not exist.
 
-    A chain whose topic's name is in no kept commit gets the broker's name for its id.
+    A chain without a topic name in its kept commits gets the broker's name for its id.
 
     Raises:
         OptionError: for settings that cannot be read.
-        OSError, KafkaError, MissingTopicError: if the brokers do not answer, or refuse.
+        OSError, KafkaError, MissingTopicError: if the brokers do not answer, or return an error.
     """
     names = {chain.topic for chain in chains if chain.topic}
     nameless = {chain.topic_id for chain in chains if not chain.topic}
-    # With read_committed the end would be the last stable offset, which a reader of all records may have passed.
+    # With read_committed the end would be the last stable offset, which a read_uncommitted reader may have passed.
     view = ask({**options, ISOLATION: "read_uncommitted"}, names, nameless)
     for chain in chains:
         chain.topic = chain.topic or view.name_of(chain.topic_id) or ""
@@ -84,7 +84,7 @@ def ask_broker(options: Mapping[str, str], chains: Sequence[Chain]) -> dict[str,
 
 
 def _find_parted(options: Mapping[str, str], view: BrokerView, chains: Sequence[Chain]) -> None:
-    """Note in each chain where the broker's log parts from what was read; several may be of one partition."""
+    """Note in each chain where the broker's log diverges from what was read; a partition may have several chains."""
     left = [chain for chain in chains if chain.epoch is not None and view.state_of(chain.topic_partition) == "there"]
     while left:
         one_of_each = {chain.topic_partition: chain for chain in left}
@@ -107,13 +107,13 @@ def _broker_topic(view: BrokerView, name: str) -> BrokerTopic | None:
 
 
 def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordinates) -> RowCounts:
-    """Count the rows of a table that the chains account for, in as many readings as bounded memory takes.
+    """Count the rows of a table by chains, in several passes if needed to limit memory.
 
     delta-rs's own query engine reads them. Unlike its pyarrow dataset it knows clones, deletion vectors and V2
     checkpoints.
 
     Raises:
-        CoordinatesError: if the columns are not there, are of the wrong type, or do not distinguish topics.
+        CoordinatesError: if the columns are missing, have the wrong type, or do not distinguish topics.
         RowsError: if rows cannot be read.
     """
     _check_columns(table, coordinates)
@@ -162,7 +162,7 @@ def _batches(table: DeltaTable, coordinates: Coordinates, planned: Pass) -> Iter
 
 
 def query(table: DeltaTable, text: str) -> Iterator[pa.RecordBatch]:
-    """Yield what delta-rs's engine answers; the table is ``counted``.
+    """Yield the results of delta-rs's query engine; the table is ``counted``.
 
     Raises:
         RowsError: if rows cannot be read.
@@ -171,7 +171,7 @@ def query(table: DeltaTable, text: str) -> Iterator[pa.RecordBatch]:
         try:
             for batch in QueryBuilder().register("counted", table).execute(text):
                 yield pa.record_batch(batch)
-        except Exception as error:  # of no class of its own, if a file cannot be read
+        except Exception as error:  # delta-rs raises plain exceptions for unreadable files
             raise RowsError(plain(error)) from error
 
 

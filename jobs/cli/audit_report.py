@@ -1,4 +1,4 @@
-"""What an audit found, as text for people and as JSON for programs."""
+"""The result of an audit, as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sparkonce.offset_store.own_commits import OwnCommit
 from sparkonce.words import counted
 
 SHOWN_PARTITIONS = 50
-"""Partitions in the text; JSON has all."""
+"""The number of partitions in the text; JSON has all."""
 
 
 class Verdict(Enum):
-    """What an audit comes to."""
+    """The verdict of an audit."""
 
     PROVEN = "proven"
     BROKEN = "broken"
@@ -34,13 +34,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """All that was checked, and what was found."""
+    """All that was checked, and the findings."""
 
     table: str
     oldest_version: int
     newest_version: int
     checkpoint_version: int | None
-    """Of the checkpoint that stands in for commits that are gone; None if none is."""
+    """The version of the checkpoint that replaces missing commits; None if none does."""
     report: Report
     strict: bool
     broker: Sequence[BrokerSide] | None
@@ -49,7 +49,7 @@ class Examined:
 
     @property
     def verdict(self) -> Verdict:
-        """Proven if nothing is wrong; under ``strict`` not even a warning, but for rows that a query may drop."""
+        """Proven if nothing is wrong; under ``strict`` without warnings, except for rows that a query may drop."""
         if not self.report.proven or self.first_bad is not None:
             return Verdict.BROKEN
         unseen = any(problem.is_gap_of_proof and count for problem, count in self.report.counts.items())
@@ -57,7 +57,7 @@ class Examined:
 
     @property
     def first_bad(self) -> Finding | None:
-        """What is wrong in the lowest version; None if nothing is."""
+        """The finding in the lowest version; None if there is none."""
         if not self.strict or self.report.first_bad is not None:
             return self.report.first_bad
         return next((each for each in self.report.findings if each.problem is not Problem.MISSING_ALLOWED), None)
@@ -89,7 +89,7 @@ class Examined:
         return chains + (table(("problem", "finding"), findings) if findings else "")
 
     def rows_of(self, chain: Chain) -> RowCount | None:
-        """Return the rows of a chain's partition, if rows were counted."""
+        """Return a chain's row counts, if rows were counted."""
         if self.rows is None or self.coordinates is None:
             return None
         return self.rows.by_partition.get((chain.topic if self.coordinates.topic else "", chain.partition))

@@ -1,7 +1,7 @@
-"""Whether rows that delta-spark wrote are still in the result, where the audit is of its table of offsets.
+"""Whether rows that delta-spark wrote are still in the result, if the audit is of its offset table.
 
-`AppendWriter` and `MergeWriter` keep the table of offsets in the folder of the result by default. So the result is
-found from it, and its log shows whether it has the writes that are confirmed, and what others did to their rows since.
+`AppendWriter` and `MergeWriter` keep the offset table in the result's folder by default. So the result is
+found from it, and its log shows whether it has the confirmed writes, and what others did to their rows since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_ROWS = (Problem.ROWS_RESTORED, Problem.ROWS_REMOVED, Problem.DAMAGED)
 
 
 def result_of(offsets: CommitLog) -> Location | None:
-    """Return the table whose folder this one is in, as the table of offsets is by default."""
+    """Return the table in whose folder this offset table is, by default."""
     folder, _, name = offsets.location.text.rpartition("/")
     return Location(folder, offsets.location.is_local) if name == OFFSETS_FOLDER and folder else None
 
@@ -36,7 +36,7 @@ def offsets_of(result: CommitLog) -> Location | None:
 
 
 def look_at_result(offsets: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
-    """Compare the confirmed writes of these applications with the result, and follow what became of their rows.
+    """Compare the applications' confirmed writes with the result, and follow later changes of their rows.
 
     Raises:
         OffsetStoreError: if the result cannot be read.

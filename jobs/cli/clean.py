@@ -1,4 +1,4 @@
-"""The command `sparkonce clean`: remove data files that no commit names. What counts as one: `housekeeping.orphans`."""
+"""The command `sparkonce clean`: remove data files that no commit names (orphans, see `housekeeping.orphans`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find orphans, and delete them if asked to; 1 with a message if that failed."""
+    """Find orphans, and delete them if requested; 1 with a message if that failed."""
     if options.older_than < LEAST_AGE_S and not options.force_younger:
         print(
             "sparkonce clean: --older-than is below 1h: the files of a batch that is running look like orphans until "

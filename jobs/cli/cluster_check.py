@@ -1,11 +1,11 @@
 """The command `sparkonce cluster-check`: whether the replicas of a stopped cluster agree, from their files.
 
-Theory of operation: the controller's log is walked from its last snapshot on; then each partition's batches are read
-from every broker's directory, checksums and all, and held to the invariants of the simulator. A batch of one offset and
-leader epoch must be the same everywhere, and so must be all before it; below a high watermark everybody has the same;
-whoever is in sync, or eligible to lead, has all of that; a producer's sequence numbers follow one another. Replicas are
-compared from where all of them begin. Compacted topics are cleaned by each broker by itself, so of those only the ends
-can be compared: they are counted, and their checksums checked.
+Theory of operation: the controller's log is read from its last snapshot on; then each partition's batches are read
+from every broker's directory, with checksums, and checked against the simulator's invariants. A batch of one offset and
+leader epoch must be equal on all replicas, and so must all before it; below a high watermark all replicas are equal;
+replicas in sync, or eligible to lead, have everything up to it; a producer's sequence numbers are consecutive.
+Replicas are compared from the latest of their start offsets. Each broker compacts topics by itself, so of compacted
+ones only the ends are compared: they are counted, and their checksums checked.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.kafka.protocol.records import BatchHeader, validate
 
 DAMAGED = "whole"
-"""Not one of the simulator's invariants, as its disks are checked when they are read: batches are whole."""
+"""Not an invariant of the simulator, whose disks are checked when they are read: batches are complete."""
 GONE_BACK = "log-goes-on"
-"""Nor is this: the controller's log has all that the brokers followed. A broker refuses to join if it does not."""
+"""Nor is this: the controller's log has all that the brokers have followed. A broker does not join otherwise."""
 
 
 class ClusterCheckError(Exception):
@@ -53,26 +53,26 @@ class ClusterCheckError(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """What was checked, and what was found."""
+    """What was checked, and the findings."""
 
     partitions: int = 0
     replicas: int = 0
     batches: int = 0
     compacted: int = 0
-    """Partitions whose batches are not compared, as each broker compacts its own."""
+    """Partitions whose batches are not compared, as each broker compacts its log by itself."""
     left_out: list[int] = field(default_factory=list)
-    """Brokers of the cluster whose directories were not given."""
+    """Brokers of the cluster without a given directory."""
     unknown: list[str] = field(default_factory=list)
-    """Topics that a broker has and the controller's log has not: deleted while it was down, or lost."""
+    """Topics on a broker that are not in the controller's log: deleted while it was down, or lost."""
     violations: list[ViolationError] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFiles:
-    """What a broker has of a partition."""
+    """A broker's files of a partition."""
 
     start_offset: int
-    """Where its oldest segment begins."""
+    """The base offset of its oldest segment."""
     high_watermark: int
     headers: list[BatchHeader]
 
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, and report what was found; 1 if an invariant is broken, 2 with a message if this is no stopped cluster."""
+    """Check, and report the findings; 1 if an invariant is violated, 2 with a message if this is no stopped cluster."""
     try:
         report = check_cluster(options.metadata_dir, options.data_dirs)
     except ClusterCheckError as error:
@@ -109,14 +109,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> Report:
-    """Look at the files of a cluster whose brokers are all down.
+    """Check the files of a cluster whose brokers are all stopped.
 
     Args:
         metadata_dir: where the controller's log is: a directory, or `zookeeper://HOST:PORT/chroot`.
-        data_dirs: the data directory of each broker; replicas of brokers that are left out are not checked.
+        data_dirs: the data directory of each broker; replicas of other brokers are not checked.
 
     Raises:
-        ClusterCheckError: if a directory is none of a cluster's, or its broker runs.
+        ClusterCheckError: if a directory does not belong to the cluster, or its broker runs.
     """
     image, violations, cluster_id = read_image(metadata_dir)
     brokers = dict(_broker(Path(each), cluster_id) for each in data_dirs)
@@ -182,7 +182,7 @@ def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationEr
 
 
 def _read_zookeeper(connect: str) -> tuple[ClusterImage, list[ViolationError], str]:
-    from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver  # needs a package of its own
+    from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver  # needs a separate package
 
     try:
         BrokerConfig.of({"zookeeper.connect": connect, "node.id": 0})
@@ -208,7 +208,7 @@ def _read_zookeeper(connect: str) -> tuple[ClusterImage, list[ViolationError], s
 
 
 def trusted(state: PartitionState) -> list[int]:
-    """Return the brokers that must have every safe record: one of them leads, or would without an unclean election."""
+    """Return the brokers that must have every safe record: one leads, or would be elected cleanly."""
     known = [*state.in_sync_replicas, *state.eligible_leader_replicas]
     return known or [each for each in (state.last_known_leader,) if each != NO_LEADER]
 
@@ -237,11 +237,11 @@ def _broker(folder: Path, cluster_id: str) -> tuple[int, Path]:
 
 
 def _check_followed(broker_id: int, folder: Path, image: ClusterImage, report: Report) -> None:
-    """Compare what a broker has noted of the controller's log with that log, as its next start does."""
+    """Compare a broker's position in the controller's log with that log, as its next start does."""
     try:
         epoch = int((folder / checkpoints.BROKER_EPOCH).read_bytes())
         noted = topics_file.read(DiskStorage(), str(folder / TOPICS_FILE))
-    except (FileNotFoundError, ValueError):  # it has not been a member yet, or takes any log
+    except (FileNotFoundError, ValueError):  # it has not been a member yet, or accepts any log
         return
     except LogDirectoryError as error:
         report.violations.append(ViolationError(DAMAGED, str(error)))
@@ -283,7 +283,7 @@ def _read(folder: Path, topic_id: uuid.UUID, high_watermark: int, report: Report
     report.replicas += folder.is_dir()
     report.batches += len(headers)
     end_offset = headers[-1].next_offset if headers else start
-    # Without an orderly stop the mark may be that of a topic that had the name before.
+    # Without an orderly stop the checkpoint may be of an earlier topic with the same name.
     if end_offset < high_watermark and (clean or not folder.is_dir()):
         text = f"{folder}: it ends at offset {end_offset}, and had safe records below {high_watermark}"
         report.violations.append(ViolationError(DAMAGED, text))
@@ -291,7 +291,7 @@ def _read(folder: Path, topic_id: uuid.UUID, high_watermark: int, report: Report
 
 
 def _is_of_another(folder: Path, topic_id: uuid.UUID) -> bool:
-    """Whether a folder is left of a former topic of the same name, recreated while its broker was down."""
+    """Whether a folder belongs to an earlier topic of the same name, recreated while its broker was down."""
     try:
         return checkpoints.decode_partition_metadata((folder / checkpoints.PARTITION_METADATA).read_bytes()) != topic_id
     except (FileNotFoundError, checkpoints.CheckpointFormatError):
@@ -299,14 +299,14 @@ def _is_of_another(folder: Path, topic_id: uuid.UUID) -> bool:
 
 
 def _is_torn(path: Path, end: int) -> bool:
-    """Whether what lies behind `end` may be what a kill has left of a last write, which recovery cuts off."""
+    """Whether the bytes after `end` may be an incomplete last write, which recovery truncates."""
     with path.open("rb") as file:
         file.seek(end)
         return not has_whole_batch(file.read(), 0)
 
 
 def _batches(path: Path) -> Iterator[BatchHeader]:
-    """Walk over the whole batches of a segment."""
+    """Yield the complete batches of a segment."""
     size, position = path.stat().st_size, 0
     if not size:
         return
@@ -327,10 +327,10 @@ def _batches(path: Path) -> Iterator[BatchHeader]:
 def _check_partition(
     history: PartitionHistory, found: Mapping[int, ReplicaFiles], believed: Sequence[int], members: Sequence[int]
 ) -> None:
-    """Compare the replicas of a partition; `believed` are those whose high watermarks count, `members` see `trusted`.
+    """Compare a partition's replicas; `believed` are those with valid high watermarks, `members` see `trusted`.
 
     Raises:
-        ViolationError: for the first thing that is wrong.
+        ViolationError: for the first violation.
     """
     start = max((each.start_offset for each in found.values()), default=0)
     logs = {broker_id: _views(each.headers, start) for broker_id, each in found.items()}
@@ -342,9 +342,9 @@ def _check_partition(
 
 
 def _views(headers: Iterable[BatchHeader], start: int) -> list[Batch]:
-    """Return the batches from an offset on as the invariants take them.
+    """Return the batches from an offset on in the form of the invariants.
 
-    Where older ones are gone, the first sequence number is unknown.
+    If older ones are deleted, the first sequence number is unknown.
     """
     views: list[Batch] = []
     for header in headers:

@@ -1,4 +1,4 @@
-"""docs/commands.md: every command of `sparkonce` and what it takes, from the declarations that `--help` is made of."""
+"""docs/commands.md: every command of `sparkonce` with its arguments, from the declarations of `--help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `sparkonce compact`: merge small files. How, and why it is safe: `connectors.delta_sink.compaction`."""
+"""The command `sparkonce compact`: merge small files, see `connectors.delta_sink.compaction`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compact; 1 with a message if it failed, or if a partition was left because others changed it all the time."""
+    """Compact; 1 with a message if it failed, or if a partition was skipped because of constant concurrent changes."""
     compaction = Compaction(options.table, dict(options.storage), options.target_bytes, dict(options.partition))
     try:
         return _compact(compaction, options.dry_run)

@@ -1,7 +1,7 @@
 """The command `sparkonce completion`: a script for the shell, made from the declarations of all commands.
 
-What may be given for an argument can depend on a word before it. Such an argument has an attribute ``completions``:
-what is offered, by that word. A function in the script then looks which of the words is there.
+The completions of an argument can depend on a word before it. Such an argument has an attribute ``completions``:
+the candidates by that word. A function in the script then looks which of the words is present.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHELLS = ("bash", "zsh")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments."""
     parser.add_argument("shell", choices=SHELLS)
     parser.epilog = 'bash: eval "$(sparkonce completion bash)"   zsh: sparkonce completion zsh > _sparkonce, in $fpath'
 
@@ -41,11 +41,11 @@ def _whole_parser() -> argparse.ArgumentParser:
 
 
 def _by_word_before(function: str, completions: Mapping[str, Sequence[str]]) -> dict[str, object]:
-    """Return what shtab takes for an argument: the function that it calls in each shell, and the function's text."""
+    """Return what shtab needs for an argument: the function to call in each shell, and the function's text."""
     cases = [f"      {word}) names=({shlex.join(names)}); break ;;" for word, names in completions.items()]
     head = [f"{function}() {{", "  local word names=()"]
     body = ['    case "$word" in', *cases, "    esac", "  done"]
-    # Both begin at the first word: an option may have the name of a format.
+    # Both start at the first word: an option may have the name of a format.
     bash = [*head, '  for word in "${COMP_WORDS[@]:0:COMP_CWORD}"; do', *body]
     bash += ['  compgen -W "${names[*]}" -- "$1"', "}"]
     zsh = [*head, '  for word in "${(@)words[1,CURRENT-1]}"; do', *body, '  compadd -- "${names[@]}"', "}"]
@@ -54,7 +54,7 @@ def _by_word_before(function: str, completions: Mapping[str, Sequence[str]]) -> 
 
 def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     found = []
-    for action in parser._actions:  # argparse has no other way to its declarations; shtab looks there, too
+    for action in parser._actions:  # argparse has no other access to its declarations; shtab uses it, too
         found.append(action)
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():

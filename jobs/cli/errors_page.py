@@ -1,6 +1,6 @@
-"""docs/errors.md: the errors that stop a query, a command or a broker, by what they mean and what to do.
+"""docs/errors.md: the errors that stop a query, a command or a broker, with meaning and remedy.
 
-What an error means is the docstring of its class. What to do is here, in short: the message itself says it for the
+An error's meaning is the docstring of its class. The remedy here is short: the message has the details of the
 case at hand.
 """
 
@@ -198,7 +198,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "RegistryStartError": "The message says what the topic `_schemas` or its broker lacks.",
     },
 }
-"""By module and class, what to do; in the order of the page."""
+"""The remedy by module and class; in the order of the page."""
 
 NOT_SEEN = frozenset(
     {
@@ -214,7 +214,7 @@ NOT_SEEN = frozenset(
         "UnknownOptionError",
     }
 )
-"""Errors that the connectors catch themselves, and answer with another one or with a retry."""
+"""Errors that the connectors catch themselves, and replace by another one or retry."""
 
 _HEAD = """\
 # Errors

@@ -1,4 +1,4 @@
-"""The command `sparkonce ingest`: topics into tables, as a file in TOML says (docs/ingest.md)."""
+"""The command `sparkonce ingest`: topics into tables, configured by a file in TOML (docs/ingest.md)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LOG_LEVEL = "spark.log.level"
 _DEFAULTS = {"spark.scheduler.mode": "FAIR"}
-"""Settings of Spark unless the file has others: each table has a pool, and its share of the workers."""
+"""Default settings of Spark: each table has a pool, and its share of the workers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, or start and wait; returns the exit status."""
+    """Check, or start and wait; return the exit status."""
     try:
         configuration = read_configuration(options.config, os.environ)
     except OptionError as error:
@@ -80,7 +80,7 @@ def _check(configuration: Configuration, path: Path) -> int:
     """Print what would be started.
 
     Raises:
-        OptionError, OSError, KafkaError, MissingTopicError: for what cannot work.
+        OptionError, OSError, KafkaError, MissingTopicError: for an invalid configuration.
     """
     from sparkonce.connectors.ingest.checking import check_topics
     from sparkonce.connectors.ingest.routing import check_flow, flows, routes
@@ -118,7 +118,7 @@ def _run(configuration: Configuration, *, debug: bool) -> int:
     """Run until it ends or is stopped.
 
     Raises:
-        OptionError, IngestError, OSError: for what cannot work, or fails.
+        OptionError, IngestError, OSError: for an invalid configuration, or a failure.
     """
     from sparkonce.connectors.ingest.ingest import start_ingestion
     from sparkonce.connectors.ingest.ingestion import log_handler
@@ -132,7 +132,7 @@ def _run(configuration: Configuration, *, debug: bool) -> int:
     log.setLevel(logging.INFO)
     spark = spark_session(settings.app_id, **{**_DEFAULTS, **configuration.spark})
     if not debug and LOG_LEVEL not in configuration.spark:
-        spark.sparkContext.setLogLevel("OFF")  # a query's failure is a trace of its own there
+        spark.sparkContext.setLogLevel("OFF")  # Spark would log a query's failure with a stack trace
     try:
         ingestion = start_ingestion(spark, settings)
         if ingestion.lag is not None and settings.metrics_port is not None:
@@ -166,7 +166,7 @@ def _stop(spark: SparkSession) -> None:
 
 @contextmanager
 def _stopped_by_signals(ingestion: Ingestion) -> Iterator[None]:
-    """Have SIGTERM and SIGINT stop it after the batches that run; a second one ends the process."""
+    """Let SIGTERM and SIGINT stop it after the running batches; a second one ends the process."""
 
     def stop(number: int, _frame: object) -> None:
         logging.getLogger("sparkonce").info("%s: stopping after the batches that run", signal.Signals(number).name)

@@ -1,9 +1,9 @@
 """The command `sparkonce`.
 
 Each subcommand is a row of `COMMANDS`: a name, a line of help, and the module whose `add_arguments(parser)` declares
-its options and whose `run(options)` does the work and gives the exit status. A module is imported only when its
-command is the one that runs, so that none pays for the others. A reader of the output that goes away ends any of them
-quietly, wherever they write; what cannot be parsed is told with the usage of the subcommand that it was meant for.
+its options and whose `run(options)` does the work and returns the exit status. A module is imported only when its
+command runs, so that commands do not slow each other down. A closed output pipe ends any of them
+quietly, wherever they write; a usage error is printed with the usage of its subcommand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    # what one uses daily
+    # daily use
     Command("ingest", "write topics into tables, as a file in TOML says", "jobs.cli.ingest"),
     Command("peek", "show records of a topic, decoded", "jobs.cli.peek.cli"),
     Command("send", "send values, or lines of standard input, as records", "jobs.cli.send"),
@@ -40,12 +40,12 @@ COMMANDS = (
     Command("ui", "show brokers, topics, queries and tables as live pages", "jobs.ui.cli"),
     Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
     Command("registry", "run a schema registry until SIGTERM", "registry_lite.__main__"),
-    # what mends and tidies up
+    # repair and cleanup
     Command("transactions", "show what the Kafka sink has open and why, finish it, abort it", "jobs.cli.transactions"),
     Command("compact", "merge small files of a table, beside running queries", "jobs.cli.compact"),
     Command("clean", "remove files of a table that no commit names", "jobs.cli.clean"),
     Command("cluster-check", "look whether the replicas of a stopped cluster agree", "jobs.cli.cluster_check"),
-    # the rest
+    # others
     Command("options", "look up an option of a source or sink", "jobs.cli.options"),
     Command("completion", "print what a shell needs to complete these commands", "jobs.cli.completion"),
     Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable.producer"),
@@ -57,7 +57,7 @@ _HELP = frozenset({"-h", "--help"})
 
 
 class _Subparser(argparse.ArgumentParser):
-    """Complains of what it does not know itself; argparse would leave that to the parser of the whole command."""
+    """Reports unknown arguments itself; argparse would leave that to the parser of the whole command."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -69,7 +69,7 @@ class _Subparser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns its exit status."""
+    """Run a subcommand; return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
 
     def work() -> int:

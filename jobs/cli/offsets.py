@@ -1,7 +1,7 @@
 """The command `sparkonce offsets`: show stored offsets, set them, take them back.
 
-`set` and `rewind` show what would change, and change it only with ``--apply``. What is decided is decided from one
-handle of the table and committed through it; ``--if-version`` ties that commit to the dry run before it, too.
+`set` and `rewind` show what would change, and change it only with ``--apply``. Decision and commit use one
+handle of the table; ``--if-version`` also ties that commit to an earlier dry run.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action; 0 if it did what was asked, 1 with a message if it could not, 2 if the words cannot be used."""
+    """Run the action; 0 if it succeeded, 1 with a message if not, 2 for invalid arguments."""
     try:
         opened = OffsetsTable.open(options.table, dict(options.storage))
         if options.action == "show":
@@ -201,7 +201,7 @@ def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualCha
     kafka = kafka_options.settings_from(options)
     if known_id is None and kafka:
         known_id = _id_on_broker(options, kafka)
-        # A broker that knows the topic is as good as a table that does: a pipeline may be new.
+        # A broker that has the topic is as good as a table that has it: a pipeline may be new.
         source = source or _only_source(stored, options.app_id)
     key = resolve(stored, options.app_id, source, options.topic, known_id, options.partition)
     return plan_set(stored, {check_key(key): options.offset})
@@ -338,7 +338,7 @@ def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: Manual
 
 
 def _what_follows(change: ManualChange, app_id: str, location: Location) -> str:
-    """Say how queries of an application go on after a change."""
+    """Describe how queries of an application continue after a change."""
     anew = f"a new checkpointLocation, and offsetStore=delta:{location} and appId={app_id} on the source"
     if change.kind is ChangeKind.COPY:
         return (
@@ -364,7 +364,7 @@ def _check_unmoved(opened: OffsetsTable, version: int) -> None:
 
 
 def _print_undone(opened: OffsetsTable, change: ManualChange) -> bool:
-    """Say what a restore undoes; returns whether rows go with the offsets."""
+    """Describe what a restore reverts; return whether rows are removed with the offsets."""
     assert change.to_version is not None
     undone = [entry for entry in opened.entries() if entry.version > change.to_version]
     ours = sum(entry.batch is not None for entry in undone)

@@ -1,4 +1,4 @@
-"""The command `sparkonce options`: the reference of all options, on the terminal, as the docs hold it, or as JSON."""
+"""The command `sparkonce options`: the reference of all options, on the terminal, as in the docs, or as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NARROWEST = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments."""
     names = {each.name: sorted({entry.name for entry in each.entries()}) for each in REFERENCES.values()}
     formats = list(REFERENCES)
     parser.add_argument("format", nargs="?", choices=formats, metavar="FORMAT", help="one of " + ", ".join(formats))
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is asked for; returns the exit status."""
+    """Print the reference; return the exit status."""
     wanted = [REFERENCES[options.format]] if options.format else list(REFERENCES.values())
     if options.name:
         return _one(wanted[0], options.name, as_json=options.json)
@@ -110,7 +110,7 @@ def _plain(entry: Setting) -> dict[str, object]:
 
 
 def text(reference: Reference, width: int) -> str:
-    """Write the reference for a terminal of this width, in characters."""
+    """Format the reference for a terminal of this width, in characters."""
     lines = [f"{reference.title}: {reference.use.replace('`', '')}"]
     for group, entries in groups(reference):
         lines += ["", group]

@@ -1,4 +1,4 @@
-"""docs/options_*.md: a reference of options as its page in the docs."""
+"""docs/options_*.md: a page with a reference of options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkonce.settings import Scope, Setting
 
 
 def markdown(reference: Reference) -> str:
-    """Write the reference as its page in the docs."""
+    """Return the page of a reference."""
     name = reference.name
     lines = [
         f"# {reference.title}",
@@ -47,7 +47,7 @@ _REFUSING = "Each is an error that says what to use instead, before anything is 
 
 
 def _table(entries: list[Setting]) -> list[str]:
-    """Write a table of the columns that are not empty."""
+    """Return a table without empty columns."""
     columns = {
         "option": [f"`{entry.name}`" for entry in entries],
         "value": [f"`{entry.form}`" if entry.form else "" for entry in entries],
@@ -67,7 +67,7 @@ def _default(entry: Setting) -> str:
 
 
 def scope(entry: Setting) -> str:
-    """Say which queries an option is for, if not for all."""
+    """Describe which queries an option is for, if not for all."""
     return "" if entry.scope is Scope.BOTH else f"{entry.scope} only"
 
 
@@ -76,7 +76,7 @@ def _cell(written: str) -> str:
 
 
 def groups(reference: Reference) -> Iterator[tuple[str, list[Setting]]]:
-    """Yield the entries under their headings, in the order in which the headings first come."""
+    """Yield the entries by heading, in the order of each heading's first entry."""
     entries = reference.entries()
     order = list(dict.fromkeys(entry.group for entry in entries))
     for group, found in groupby(sorted(entries, key=lambda entry: order.index(entry.group)), lambda entry: entry.group):
@@ -84,7 +84,7 @@ def groups(reference: Reference) -> Iterator[tuple[str, list[Setting]]]:
 
 
 def reasons(entries: list[Setting]) -> list[tuple[list[str], str]]:
-    """Put together the names that have one reason."""
+    """Group names with the same reason."""
     reasons: dict[str, list[str]] = {}
     for entry in entries:
         reasons.setdefault(entry.documentation, []).append(entry.name)

@@ -1,4 +1,4 @@
-"""docs/python_api.md: what `from sparkonce import …` gives, with types, from signatures and docstrings."""
+"""docs/python_api.md: the public names of `sparkonce`, with types, from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _GROUPS = {
     "Offsets and history": ("open_store", "history_frame", "history_arrow"),
     "Broker and registry for tests": ("EmbeddedBroker", "EmbeddedCluster", "EmbeddedRegistry", "BrokerConfig"),
 }
-"""What belongs together; what is in none of them comes last: errors."""
+"""Groups of names; names in no group come last: errors."""
 
 _WIDTH, _LONGEST = 100, 1200
-"""Signatures that are longer, in characters, have a line for each parameter, or are left to another page."""
+"""Signatures longer than this, in characters, have a line for each parameter, or are left to another page."""
 
 
 def markdown() -> str:
@@ -80,7 +80,7 @@ def _head(name: str, value: Any) -> str:
 
 
 def _members(value: type) -> Iterator[str]:
-    """Describe the public methods and properties that the class, or one of ours that it is made from, declares."""
+    """Describe the public methods and properties of a class and of its base classes of ours."""
     for name, member in inspect.getmembers_static(value):
         ours = any(name in each.__dict__ and each.__module__.startswith("sparkonce") for each in value.__mro__)
         if name.startswith("_") or not ours:
@@ -94,7 +94,7 @@ def _members(value: type) -> Iterator[str]:
 
 
 class _Words(str):
-    """An annotation as it is written: `inspect` would put it in quotation marks."""
+    """An annotation as written: `inspect` would quote it."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -118,7 +118,7 @@ def _words(annotation: Any) -> Any:
 
 
 def _default(value: Any) -> Any:
-    """Shorten what would show an address in memory, or a whole class of settings."""
+    """Shorten defaults that would show a memory address, or a whole class of settings."""
     if value is inspect.Parameter.empty or isinstance(value, str | int | float | bool | tuple | None.__class__):
         return value
     if isinstance(value, enum.Enum):
@@ -127,7 +127,7 @@ def _default(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the docstring in the Markdown of these pages: its sections as lists."""
+    """Return the docstring as Markdown: its sections as lists."""
     text = re.sub(r"``([^`]+)``", r"`\1`", inspect.getdoc(value) or "")
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
     return re.sub(r"^(Args|Raises|Returns|Example):\n((?:(?:    .*)?\n?)+)", _section, text, flags=re.MULTILINE).strip()

@@ -1,4 +1,4 @@
-"""Every file that is made from declarations in the code: `sparkonce options --write CHECKOUT` makes them all anew."""
+"""Every file that is generated from declarations in the code: `sparkonce options --write CHECKOUT` writes all."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MADE: Mapping[str, Callable[[], str]] = {
     "docs/python_api.md": python_page.markdown,
     **{f"docs/{each.page}": partial(options_page.markdown, each) for each in REFERENCES.values()},
 }
-"""Paths in the checkout, and what makes their content."""
+"""Paths in the checkout, and the functions that generate their contents."""
 
 
 def write_all(checkout: Path) -> None:
-    """Make all of them anew."""
+    """Write all of them."""
     for path, make in MADE.items():
         (checkout / path).write_text(make())

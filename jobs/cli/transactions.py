@@ -1,7 +1,7 @@
-"""The command `sparkonce transactions`: what the Kafka sink has open and why; finish it, abort it.
+"""The command `sparkonce transactions`: list the Kafka sink's open transactions and why; finish or abort them.
 
 `list` changes nothing. `finish` does what the next start of the query would do about the last decision. `abort` ends
-what was not decided, only with ``--apply``. Neither ever aborts what is decided.
+undecided ones, only with ``--apply``. Neither ever aborts a decided one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sparkonce.options import OptionError
 from sparkonce.words import counted
 
 PROGRESS_FROM = 100
-"""As many transactions take a moment to end."""
+"""Ending more transactions than this takes a moment."""
 EXAMPLES = """
 examples:
   sparkonce transactions list --bootstrap-servers localhost:9092
@@ -147,7 +147,7 @@ def _list(options: argparse.Namespace, client: Client) -> int:
 
 
 def _look(options: argparse.Namespace, client: Client) -> Decisions:
-    """Read what was decided, without waiting for what is under way.
+    """Read the decisions, without waiting for transactions in progress.
 
     Raises:
         AdministrationError: if the topic is missing.
@@ -267,10 +267,10 @@ def _abort(options: argparse.Namespace, client: Client) -> int:
 
 
 def _check_topic(options: argparse.Namespace, nothing_decided: bool) -> None:
-    """Guard against the wrong topic of decisions, which would make everything look undecided.
+    """Check for a wrong topic of decisions, with which everything would look undecided.
 
     Raises:
-        AdministrationError: if the topic was not named, and knows nothing of this application.
+        AdministrationError: if the topic was not named, and has no decision of this application.
     """
     if nothing_decided and options.decision_topic is None:
         raise AdministrationError(

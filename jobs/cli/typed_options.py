@@ -1,4 +1,4 @@
-"""Makes connectors/reference/typed_options.py: the names of all options as types, for editors and mypy."""
+"""Generates connectors/reference/typed_options.py: the names of all options as types, for editors and mypy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparkonce.settings import Setting
 HEAD = '''"""The options as typed dictionaries: an editor completes names and values, and mypy finds typing errors.
 
 Made from the declarations, by `sparkonce options --python`. The functions check what they are given at once, as the
-format would do later, and give what PySpark's ``options(**…)`` takes.
+format would do later, and return what PySpark's ``options(**…)`` takes.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _NAMES = {"source": "KafkaSource", "kafka-sink": "KafkaSink", "delta-sink": "Del
 
 
 def typed_module() -> str:
-    """Write the module."""
+    """Return the module's text."""
     return HEAD + "\n".join(_dictionary(reference) for reference in REFERENCES.values()) + TAIL
 
 
 def _dictionary(reference: Reference) -> str:
     name = _NAMES[reference.name]
     entries = {entry.name: entry for entry in reference.entries()}
-    if reference.settings is None:  # what it takes of Kafka's settings is what the others do
+    if reference.settings is None:  # its Kafka settings are those of the others
         for other in REFERENCES.values():
             entries |= {entry.name: entry for entry in other.entries() if other.settings and _is_setting(entry)}
     keys = [

@@ -38,7 +38,7 @@ def main() -> int:
         try:
             settings = replace(Settings.read(arguments.config), direct=arguments.direct)
             folder = _fresh(arguments.folder)
-            # Any free port: the one of the file may be taken by another broker.
+            # Any free port: the one in the file may be in use by another broker.
             config = read_properties(settings.broker_properties) | {"port": "0"}
             broker = stack.enter_context(EmbeddedBroker(folder.broker, process=True, config=config))
             demo = Demo(settings, folder, console, broker)
@@ -65,7 +65,7 @@ def main() -> int:
 
 def _watch(demo: Demo, stack: ExitStack) -> None:
     """Serve live pages about the demo until the stack is unwound."""
-    from sparkonce.jobs.demo.watching import served  # its packages are of another extra
+    from sparkonce.jobs.demo.watching import served  # its packages are in another extra
 
     url = stack.enter_context(served(demo))
     demo.console.print(f"Watch it: {url}", soft_wrap=True)

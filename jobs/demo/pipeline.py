@@ -19,7 +19,7 @@ from sparkonce.jobs.etl.enrich_flights import enriched, flight_columns
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the query until everything that is in the topic now is in the table."""
+    """Run the query until all current records of the topic are in the table."""
     spark = spark_session(
         "flights", **{"spark.master": arguments.master, "spark.driver.memory": arguments.driver_memory}
     )
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 _Way = tuple[Mapping[str, str], Callable[[DataFrame], DataFrame], Mapping[str, str]]
-"""Options of the source, what is done to its rows, and options of the sink."""
+"""Options of the source, the transformation of its rows, and options of the sink."""
 
 
 def _through_spark(spark: SparkSession) -> _Way:

@@ -1,4 +1,4 @@
-"""One HTML page about one demo: the verdict, a timeline of kills and commits, the checksums.
+"""An HTML page about one demo: the verdict, a timeline of kills and commits, the checksums.
 
 The events of the timeline are gathered as they come; the commits are read from the Delta log at the end.
 """
@@ -21,7 +21,7 @@ from sparkonce.offset_store.record import read_history
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A moment (``start_s`` alone) or a span, in seconds since the demo began, on one lane of the picture."""
+    """A moment (``start_s`` only) or a span, in seconds since the demo's start, on one lane of the picture."""
 
     lane: str
     kind: str
@@ -29,42 +29,42 @@ class Event:
     start_s: float
     end_s: float | None = None
     sign: str = ""
-    """A word or two to stand beside a moment in the picture."""
+    """A short label for a moment in the picture."""
 
 
 @dataclass(slots=True)
 class Timeline:
-    """Collects events; times are the wall clock's, so that the table's own commit times can stand beside them."""
+    """Collects events; times are of the wall clock, so that the table's commit times can be shown beside them."""
 
     began_s: float = field(default_factory=time.time)
     events: list[Event] = field(default_factory=list)
     at_work: dict[str, Event] = field(default_factory=dict)
-    """The span of each lane that has begun, and has not ended."""
+    """The open span of each lane."""
     folder: Path | None = None
-    """Where moments are noted as well, for `sparkonce ui`."""
+    """The folder in which moments are also noted, for `sparkonce ui`."""
 
     def now(self) -> float:
         """Return the seconds since the demo began."""
         return time.time() - self.began_s
 
     def moment(self, lane: str, kind: str, label: str, sign: str = "") -> None:
-        """Note something that happens now."""
+        """Note an event that happens now."""
         now_s = self.now()
         self.events.append(Event(lane, kind, label, now_s, sign=sign))
         if self.folder is not None:
             note(self.folder, NotedEvent(round(1000 * (self.began_s + now_s)), kind, f"{lane}: {label}"))
 
     def begin(self, lane: str, kind: str, label: str) -> None:
-        """Note something that begins now: `end` makes a span of it."""
+        """Note the start of a span: `end` completes it."""
         self.at_work[lane] = Event(lane, kind, label, self.now())
 
     def end(self, lane: str, label: str) -> None:
-        """Note that what has begun on a lane ends now, and what came of it."""
+        """Note the end of a lane's span, and its result."""
         begun = self.at_work.pop(lane)
         self.events.append(replace(begun, label=label, end_s=self.now()))
 
     def so_far(self) -> list[Event]:
-        """Return all events, and what is at work up to this second."""
+        """Return all events, with open spans up to now."""
         now_s = float(int(self.now()))
         running = [
             replace(each, label=f"{each.label}, at work", end_s=max(now_s, each.start_s))
@@ -156,7 +156,7 @@ def _mark(event: Event, scale: float) -> str:
     line = f'<line class="{event.kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom + 6}">{title}</line>'
     if not event.sign:
         return line
-    # Beside the line, on the side where there is room: before a kill, after what a kill leads to.
+    # Beside the line, on the side with room: before a kill, after its consequence.
     before = event.kind == "kill" and event.start_s * scale > ROOM
     anchor, shift, row = ("end", -5, 14) if before else ("start", 5, 30)
     sign = f'<text x="{x + shift:.1f}" y="{top + row}" text-anchor="{anchor}">{escape(event.sign)}</text>'
@@ -164,7 +164,7 @@ def _mark(event: Event, scale: float) -> str:
 
 
 def steps(events: Sequence[Event]) -> Iterable[tuple[str, str, str]]:
-    """Yield when, where and what, in order of time."""
+    """Yield time, lane and text, in order of time."""
     for event in sorted(events, key=lambda event: event.start_s):
         end = "" if event.end_s is None else f" to {event.end_s:.1f}"
         yield f"{event.start_s:.1f}{end}", event.lane, event.label

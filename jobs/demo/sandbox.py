@@ -1,4 +1,4 @@
-"""`make try`: a Python shell with a broker, a Spark session and a topic of orders, which are gone at its end."""
+"""`make try`: a Python shell with a broker, a Spark session and a topic of orders, all deleted at its end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Ctrl-D ends it.
 
 
 class Sandbox:
-    """What the shell offers."""
+    """The objects of the shell."""
 
     def __init__(self, folder: Path, broker: EmbeddedBroker) -> None:
         self.folder, self.broker, self.servers = folder, broker, broker.bootstrap_servers
@@ -58,11 +58,11 @@ class Sandbox:
 
     @property
     def path(self) -> str:
-        """Where the table is."""
+        """The table's path."""
         return str(self.folder / TOPIC)
 
     def send(self, count: int) -> None:
-        """Send so many more orders."""
+        """Send more orders."""
         producer = KafkaProducer(bootstrap_servers=self.servers)
         for number in range(self._sent, self._sent + count):
             producer.send(TOPIC, order(number), partition=number % PARTITIONS)
@@ -70,11 +70,11 @@ class Sandbox:
         self._sent += count
 
     def read(self) -> DataFrame:
-        """Return the topic's orders, as they are now."""
+        """Return the topic's current orders."""
         return self._reader(self.spark.read).load().select("value.*", "partition", "offset")
 
     def copy(self) -> None:
-        """Copy what is new in the topic into the table, exactly once."""
+        """Copy new records of the topic into the table, exactly once."""
         reader = self._reader(self.spark.readStream).option("offsetStore", f"delta:{self.path}").option("appId", "try")
         rows = reader.load().select("value.*", "partition", "offset")
         writer = rows.writeStream.format("delta_once").option("appId", "try").trigger(availableNow=True)
@@ -91,12 +91,12 @@ class Sandbox:
 
 
 def order(number: int) -> bytes:
-    """Return the value of an order."""
+    """Return the JSON value of an order."""
     return json.dumps({"id": number, "city": CITIES[number % len(CITIES)], "cents": 100 + number * 37 % 9900}).encode()
 
 
 def banner(sandbox: Sandbox) -> str:
-    """Return what the shell says at its start."""
+    """Return the shell's banner."""
     return BANNER.format(
         servers=sandbox.servers,
         orders=ORDERS,
@@ -108,9 +108,9 @@ def banner(sandbox: Sandbox) -> str:
 
 
 def main() -> None:
-    """Start what the shell offers, and the shell."""
+    """Start the services, and the shell."""
     if importlib.util.find_spec("readline"):
-        importlib.import_module("readline")  # lines can be edited and repeated then
+        importlib.import_module("readline")  # for line editing and history
     config = {"num.partitions": PARTITIONS}
     with TemporaryDirectory(prefix="sparkonce-try-") as folder, EmbeddedBroker(config=config) as broker:
         sandbox = Sandbox(Path(folder), broker)

@@ -14,7 +14,7 @@ DEFAULT_CONFIG = CONF / "demo.toml"
 
 
 class SettingsError(ValueError):
-    """A configuration that cannot be used; the message names the file and the entry."""
+    """A configuration that is invalid; the message names the file and the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything in the file, by its own names; see the comments there."""
+    """The entries of the file, by their names; see the comments there."""
 
     broker_properties: Path
     topic: str
@@ -46,7 +46,7 @@ class Settings:
     kills: tuple[Kill, ...]
     kill_broker_after_commits: int
     direct: bool = False
-    """Whether the sink reads the records; of the command line."""
+    """Whether the sink reads the records; from the command line."""
 
     @classmethod
     def read(cls, path: Path) -> Settings:
@@ -85,7 +85,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where one run of the demo keeps its things."""
+    """The folder of one run of the demo."""
 
     root: Path
 
@@ -106,7 +106,7 @@ class Folder:
 
     @property
     def logs(self) -> Path:
-        """What each run of the job printed, and the marks of the kill points."""
+        """The output of each run of the job, and the marks of the kill points."""
         return self.root / "logs"
 
     @property

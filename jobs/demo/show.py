@@ -1,4 +1,4 @@
-"""The course of the demo: publish under a broker crash, run the job into every kill point, finish, and note it all."""
+"""The course of the demo: publish during a broker crash, run the job into every kill point, finish, and record it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.publish import create_topic, publish
 
 PROGRESS_LINES = 10
-"""Of a step, where there is no terminal to draw a bar on."""
+"""Interval of a step's progress lines, without a terminal."""
 
 
 @contextlib.contextmanager
 def progress(console: Console, label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far a step is; the block calls what it is given with the count so far."""
+    """Show a step's progress; the block calls the yielded function with the count so far."""
     if console.is_terminal:
         whole = Column(no_wrap=True)
         columns = (  # where they do not fit, only the description is cut
@@ -62,7 +62,7 @@ class TableWatch:
     table: DeltaTable | None = None
 
     def refresh(self) -> TableWatch:
-        """Look again, cheaply: only new commits are read."""
+        """Refresh, cheaply: only new commits are read."""
         if self.table is None:
             if not DeltaTable.is_deltatable(self.path):
                 return self
@@ -100,11 +100,11 @@ class Demo:
     timeline: Timeline = field(default_factory=Timeline)
     flights: int = 0
     doing: str = ""
-    """What is going on now."""
+    """The current activity."""
     table: TableWatch | None = None
-    """The table as it was seen last."""
+    """The last state of the table."""
     commits: list[Event] = field(default_factory=list)
-    """What has been committed so far."""
+    """The commits so far."""
 
     def run(self) -> None:
         """Do everything up to the point where the table should be complete."""
@@ -199,7 +199,7 @@ class Demo:
             return job.run(None if kill is None else (kill.point, kill.batch), look)
 
     def _look_at_table(self) -> int:
-        """Return its rows; note its commits, if there are new ones."""
+        """Return the table's rows; record new commits."""
         assert self.table is not None, "a job writes it"
         before = self.table.version
         if self.table.refresh().version != before and self.table.table is not None:

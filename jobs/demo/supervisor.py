@@ -1,7 +1,7 @@
-"""Run the Spark job as a process of its own, and end it, with all it started, by SIGKILL at a named point.
+"""Run the Spark job in a separate process, and kill it with all its descendants at a named point.
 
-The armed point writes its mark file and holds still; the supervisor sees the mark and kills the job's whole session:
-the driver, its JVM and every Python worker. So the crash falls exactly at the point, whichever process reached it.
+The armed point writes its mark file and waits; the supervisor sees the mark and kills the job's whole session:
+the driver, its JVM and every Python worker. So the crash happens exactly at the point, whichever process reached it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command to run, and where its output and marks go."""
+    """A command, and the folder of its output and marks."""
 
     command: Sequence[str]
     log: Path
@@ -44,7 +44,7 @@ class Job:
         kill: tuple[CrashPoint, int | None] | None,
         watch: Callable[[], None] = lambda: None,
     ) -> Outcome:
-        """Run the command to its end, or to the kill point; ``watch`` is called again and again meanwhile.
+        """Run the command to its end, or to the kill point; ``watch`` is called repeatedly meanwhile.
 
         Raises:
             JobFailedError: if it failed, took too long, or never reached the point.
@@ -81,5 +81,5 @@ class Job:
 
 
 def _complete(mark: Path) -> bool:
-    # The mark is created first and filled then: it counts when its line is whole.
+    # The mark is created first and written then: it counts when its line is complete.
     return mark.exists() and mark.read_bytes().endswith(b"\n")

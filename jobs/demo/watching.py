@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from sparkonce.jobs.demo.report import picture, steps
 from sparkonce.jobs.demo.show import Demo
-from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.pages.all import PAGES
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
@@ -21,7 +21,7 @@ def served(demo: Demo) -> Iterator[str]:
     """Serve the pages; yield the address of the one about the demo's course."""
     given = Given(kafka={"kafka.bootstrap.servers": demo.broker.bootstrap_servers}, folder=demo.folder.root)
 
-    def data(_: Site, __: Asked) -> Mapping[str, Any]:
+    def data(_: Site, __: PageRequest) -> Mapping[str, Any]:
         events = [*demo.timeline.so_far(), *demo.commits]
         return {
             "doing": demo.doing,

@@ -1,1 +1,1 @@
-"""Example jobs, and the records that they work on."""
+"""Example jobs, and their records."""

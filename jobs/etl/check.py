@@ -1,6 +1,6 @@
 """Compare the Delta table with the source data, without Spark and without the connectors.
 
-A row is known by its ``flight_id``. Lost: an id that the table lacks. Duplicated: rows beyond the first of an id.
+A row is identified by its ``flight_id``. Lost: an id that the table lacks. Duplicated: rows beyond the first of an id.
 Each column of both sides, sorted by id, gets a checksum over its values; equal checksums mean equal columns.
 """
 
@@ -56,20 +56,20 @@ class Verdict:
 
     @property
     def result(self) -> str:
-        """The line that says it."""
+        """The result in one line."""
         return f"RESULT expected={self.expected} rows={self.rows} lost={self.lost} duplicated={self.duplicated}"
 
 
 def judge(
     table: Path | str, storage_options: Mapping[str, str] | None = None, expected: pa.Table | None = None
 ) -> Verdict:
-    """Read the table with delta-rs and hold it against ``expected``: by default the flights, airlines and planes."""
+    """Read the table with delta-rs and compare it with ``expected``: by default the flights, airlines and planes."""
     found = DeltaTable(table, storage_options=dict(storage_options or {}))
     return compare(dataset.expected() if expected is None else expected, found.to_pyarrow_table())
 
 
 def compare(expected: pa.Table, found: pa.Table) -> Verdict:
-    """Hold ``found`` against ``expected``; columns that ``expected`` lacks are not checked."""
+    """Compare ``found`` with ``expected``; columns that ``expected`` lacks are not checked."""
     found_ids = pc.unique(found[KEY])
     lost = expected.num_rows - pc.sum(pc.is_in(expected[KEY], found_ids)).as_py()
     names = sorted(expected.column_names)
@@ -84,7 +84,7 @@ def compare(expected: pa.Table, found: pa.Table) -> Verdict:
 
 
 def checksum(column: pa.ChunkedArray) -> str:
-    """Return a checksum of the values in their order, whatever the chunks and the width of the type."""
+    """Return a checksum of the values in their order, independent of chunks and of the type's width."""
     text = pc.fill_null(pc.cast(column, pa.large_string()), "\0null").combine_chunks()
     if isinstance(text, pa.ChunkedArray):
         text = pa.concat_arrays(text.chunks)

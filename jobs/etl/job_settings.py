@@ -1,9 +1,9 @@
-"""What the example jobs share: a configuration in TOML, a command line, and flights to try a job on without a Kafka.
+"""Shared by the example jobs: a TOML configuration, a command line, and flights to try a job without a Kafka.
 
-A job that cannot go on ends with one line that says what, where and what to do, and exit status 1. Spark wraps what
-went wrong in Python into an exception of the JVM's, which comes back as another of Python's: hundreds of lines around
-one. So what can be asked before Spark is started is asked then, the topics above all, and of what comes later the
-innermost error is reported.
+A job that fails ends with one line with the cause, the location and the remedy, and exit status 1. Spark wraps
+a Python error into an exception of the JVM, which returns as another one of Python: hundreds of lines around
+one. So checks that need no Spark are done before it starts, above all of the topics, and of later errors the
+innermost one is reported.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SAMPLE_PARTITIONS = 4
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 LOG_LEVEL = "spark.log.level"
 STORAGE = "storage"
-"""The section that a configuration may have besides."""
+"""The optional section of a configuration."""
 CHECKPOINT_SUFFIX = "-checkpoint"
-"""As the checkpoints' names in ``conf`` end."""
+"""The suffix of the checkpoints' names in ``conf``."""
 _TRY = "Name another with --bootstrap-servers HOST:PORT, or try the job without a Kafka: --sample 20000"
 
 
@@ -55,31 +55,31 @@ class JobError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """Everything in the file, by its own names; see the comments there."""
+    """The entries of the file, by their names; see the comments there."""
 
     app_id: str
     result: str
-    """What the entry says that names where the result goes: ``table``, or what the job calls it."""
+    """The entry with the result's location: ``table``, or the job's name for it."""
     checkpoint: str
     delivery_guarantee: str
     trigger_interval: str
     kafka: Mapping[str, str]
-    """Options of the format `kafka_once`, as they are."""
+    """Options of the format `kafka_once`, unchanged."""
     spark: Mapping[str, str]
-    """Settings of Spark, as they are."""
+    """Settings of Spark, unchanged."""
     own: Mapping[str, str]
-    """What only this job has."""
+    """Entries of this job only."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of the object store that table and checkpoint are in, as delta-rs takes them."""
+    """Settings of the object store with table and checkpoint, in delta-rs's form."""
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """Those settings as options of the formats."""
+        """The same settings as options of the formats."""
         return {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage.items()}
 
     @classmethod
     def read(cls, path: Path, own: Sequence[str] = (), result: str = "table") -> JobSettings:
-        """Read a file that has, besides what every job has, the entries named in ``own`` and ``result``.
+        """Read a file that has the entries ``own`` and ``result`` besides the common ones.
 
         Raises:
             JobSettingsError: if it is missing, is not TOML, or an entry is missing, unknown or no text or number.
@@ -131,7 +131,7 @@ def run_job(
     needs_delta_spark: bool = False,
     result: str = "table",
 ) -> int:
-    """Run a job's command line; returns the exit status: 0, 1 if it failed, 2 if it cannot be run as asked.
+    """Run a job's command line; return the exit status: 0, 1 if it failed, 2 for invalid arguments.
 
     ``start`` starts the query from a session, the settings, and the keyword arguments of its trigger; ``own`` and
     ``result`` are as for `JobSettings.read`.
@@ -179,7 +179,7 @@ def run_job(
 def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], StreamingQuery], *, quiet: bool) -> None:
     spark = spark_session(name, **settings.spark)
     if quiet and LOG_LEVEL not in settings.spark:
-        # Spark logs a query's failure as a trace of its own before the query ends.
+        # Spark logs a query's failure with a stack trace before the query ends.
         spark.sparkContext.setLogLevel("OFF")
     try:
         query = start(spark)
@@ -192,13 +192,13 @@ def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], Strea
         word = "batch" if len(batches) == 1 else "batches"
         print(f"{name}: read {rows} records in {len(batches)} {word}; the result is {settings.result}")
     finally:
-        # The state store's maintenance complains, in many lines, when it finds Spark stopped.
+        # The state store's maintenance logs many lines when it finds Spark stopped.
         spark.sparkContext.setLogLevel("OFF" if quiet else "ERROR")
         spark.stop()
 
 
 def with_delta_spark(settings: JobSettings) -> JobSettings:
-    """Add delta-spark's jar, fetched by Maven, unless the configuration names where it comes from.
+    """Add delta-spark's jar, fetched by Maven, unless the configuration says where it comes from.
 
     Raises:
         PeerMissingError: if Maven cannot fetch it.
@@ -210,7 +210,7 @@ def with_delta_spark(settings: JobSettings) -> JobSettings:
 
 @contextmanager
 def sample(settings: JobSettings, flights: int) -> Iterator[JobSettings]:
-    """Run a broker that keeps the first ``flights`` flights beside the checkpoint; returns settings that use it.
+    """Run a broker with the first ``flights`` flights, stored beside the checkpoint; return settings that use it.
 
     Raises:
         JobSettingsError: if the configuration does not subscribe to one topic.
@@ -253,10 +253,10 @@ def _section(value: object, path: Path, name: str) -> dict[str, str]:
 
 
 def check_topics(kafka: Mapping[str, str]) -> None:
-    """Ask the brokers for the topics that a job reads; ``kafka`` holds its source's options.
+    """Check with the brokers that a job's topics exist; ``kafka`` has its source's options.
 
     Raises:
-        OptionError: for an option of ``[kafka]`` that cannot be used.
+        OptionError: for an invalid option of ``[kafka]``.
         JobError: if no broker answers, or a topic is missing or may not be read.
     """
     options = SourceOptions.read(kafka)

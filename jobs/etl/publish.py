@@ -1,4 +1,4 @@
-"""Publish the flights to a topic through librdkafka, idempotently, and count what was acknowledged."""
+"""Publish the flights to a topic through librdkafka, idempotently, and count the acknowledged ones."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def publish(
 ) -> int:
     """Send every message with acks=all and idempotence; return how many were acknowledged.
 
-    ``on_acknowledged`` is called with the running count now and then; what it does (killing the broker, say) happens
-    between two sends.
+    ``on_acknowledged`` is called with the running count from time to time, between two sends; it may kill the broker,
+    for example.
 
     Raises:
-        PublishError: if a message was given up by the producer.
+        PublishError: if the producer gave up a message.
     """
     producer = Producer(
         {
@@ -42,7 +42,7 @@ def publish(
             "compression.type": "lz4",
             "linger.ms": 5,
             "reconnect.backoff.max.ms": 500,
-            "log_level": 2,  # a lost connection is part of the show, and the producer recovers from it
+            "log_level": 2,  # a lost connection is expected, and the producer reconnects
         }
     )
     acknowledged = 0

@@ -24,11 +24,11 @@ from sparkonce.kafka.client.settings import COMMON, SECURITY
 from sparkonce.options import KAFKA_PREFIX
 
 OWN = ("dead_letters", "compression", "latest_minutes_early")
-"""What its configuration has besides what every job has."""
+"""The additional entries of its configuration."""
 RESULT = "topics"
-"""The entry that names where the result goes."""
+"""The entry with the result's location."""
 ORIGIN = "{origin}"
-"""Stands for the airport in the name of a topic."""
+"""The placeholder of the airport in a topic's name."""
 
 
 def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]) -> StreamingQuery:
@@ -61,7 +61,7 @@ def routed(spark: SparkSession, records: DataFrame, topics: str, latest_minutes_
         spark: the session.
         records: flights as JSON, with the columns of ``kafka_once``.
         topics: the name of the topic; ``{origin}`` in it stands for the airport.
-        latest_minutes_early: a flight that left earlier than that before its time is a mistake.
+        latest_minutes_early: a flight that left earlier than that is considered wrong.
     """
     marked = dead_letters.mark(records, json=flight_columns(), rules=rules(latest_minutes_early))
     named = marked.join(broadcast(spark.createDataFrame(dataset.airlines())), "carrier", "left")
@@ -80,7 +80,7 @@ def routed(spark: SparkSession, records: DataFrame, topics: str, latest_minutes_
 
 
 def rules(latest_minutes_early: int) -> dict[str, Column]:
-    """Return what a flight must not be, by the reason that its dead letter gets."""
+    """Return the conditions for dead letters, by their reason."""
     return {
         "the flight has no number or no airports": expr("flight_id IS NULL OR origin IS NULL OR dest IS NULL"),
         "the flight was cancelled: it has no departure": col("dep_time").isNull(),
@@ -89,13 +89,13 @@ def rules(latest_minutes_early: int) -> dict[str, Column]:
 
 
 def topic_of(topics: str) -> Column:
-    """Return the name of the topic that a row goes to."""
+    """Return the topic of a row."""
     before, found, after = topics.partition(ORIGIN)
     return concat(lit(before), col("origin"), lit(after)) if found else lit(topics)
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return the source's options for the cluster and authentication: the sink uses them too."""
+    """Return the source's options for cluster and authentication: the sink uses them too."""
     known = {KAFKA_PREFIX + name for name in (*COMMON, *SECURITY)}
     return {name: value for name, value in kafka.items() if name in known}
 

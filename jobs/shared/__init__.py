@@ -1,1 +1,1 @@
-"""What several of the folders beside this one use."""
+"""Shared by several of the folders beside this one."""

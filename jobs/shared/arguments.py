@@ -1,7 +1,7 @@
-"""Arguments that the commands share, and how their values are read and shown.
+"""Arguments that the commands share, and how their values are parsed and printed.
 
-Among them the folder that a command works in: one that its user names and keeps, or one that is removed at the end;
-and the files that it writes its results to: what can be known of them is asked for before the work begins.
+Among them the working folder of a command: one that its user names and keeps, or one that is deleted at the end;
+and the files of its results: they are checked as far as possible before the work begins.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from sparkonce.offset_store.locations import Location
 
 CONF = Path(__file__).parents[1] / "conf"
-"""The folder `conf` at the top of a checkout, which is linked here and installed here."""
+"""The folder `conf` at the top of a checkout, linked and installed here."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class UsageError(ValueError):
-    """Options that do not go together, or a file they name that cannot be used; the message says what to give."""
+    """Options that exclude each other, or that name an unusable file; the message says what to give."""
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:
-    """Add the table, and what is needed to reach it."""
+    """Add the table, and the settings to reach it."""
     parser.add_argument("table", metavar="TABLE", type=table, help="path or URI of the Delta table; delta:PATH too")
     add_storage(parser)
 
 
 def add_storage(parser: argparse.ArgumentParser) -> None:
-    """Add the settings of the store that a table lies in."""
+    """Add the settings of a table's store."""
     parser.add_argument(
         "--storage",
         metavar="KEY=VALUE",
@@ -47,7 +47,7 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kafka(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Add what a client needs to reach the brokers; ``purpose`` says what they are asked for."""
+    """Add a client's settings to reach the brokers; ``purpose`` is used in the help."""
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help=purpose)
     parser.add_argument(
         "--command-config", metavar="FILE", help="a properties file of kafka.* settings, as the source takes them"
@@ -63,7 +63,7 @@ def add_kafka(parser: argparse.ArgumentParser, purpose: str) -> None:
 
 
 def table(text: str) -> Location:
-    """Read a table's place."""
+    """Parse a table's location."""
     from sparkonce.offset_store.locations import Location
 
     if text.startswith("group:"):
@@ -88,7 +88,7 @@ MAX_LONG = 2**63 - 1
 
 
 def whole_number(text: str) -> int:
-    """Read a whole number, zero or above, that fits into 64 bits, as offsets and versions do."""
+    """Parse a whole number, zero or above, that fits into 64 bits, as offsets and versions do."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, zero or above")
     if int(text) > MAX_LONG:
@@ -129,7 +129,7 @@ def show_time(ms: int) -> str:
 
 
 def show_bytes(count: float) -> str:
-    """Write a size in the unit that suits it."""
+    """Format a size in a suitable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -148,10 +148,10 @@ def show_columns(rows: Sequence[Sequence[object]], indent: str = "  ") -> str:
 
 
 def empty_folder(text: str) -> Path:
-    """Read an option that names a folder to keep: one that is empty, or does not exist yet.
+    """Parse an option that names a folder to keep, which must be empty, or not exist yet.
 
     Raises:
-        argparse.ArgumentTypeError: if something is in it, or it is a file: what is there is not ours to mix with.
+        argparse.ArgumentTypeError: if it contains anything, or is a file: foreign files must not be mixed with ours.
     """
     folder = Path(text)
     if folder.exists() and not folder.is_dir():
@@ -162,7 +162,7 @@ def empty_folder(text: str) -> Path:
 
 
 def result_file(text: str) -> Path:
-    """Read an option that names a file to write at the end, and see now whether that can be.
+    """Parse an option that names a file to write at the end, and check now whether that is possible.
 
     Raises:
         argparse.ArgumentTypeError: if its folder is missing, it is a folder itself, or it may not be written.

@@ -1,8 +1,8 @@
-"""A process that can be killed with everything it started, and answers requests until then.
+"""A process that answers requests, and can be killed with all its descendants.
 
-The child leads a process session (setsid), of which its JVM and Python workers are members whatever their process
-groups: so that all can be stopped or killed as one. Requests are JSON lines on its standard input; it ends when that
-ends. Events are JSON lines on what was its standard output (`event_writer`); everything else it prints goes to its log.
+The child leads a process session (setsid), whose members include its JVM and Python workers in any process
+group: so all can be stopped or killed together. Requests are JSON lines on its standard input; it ends when that
+ends. Events are JSON lines on its original standard output (`event_writer`); all other output goes to its log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ChildProcess:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 env=environment,
-                cwd=log.parent,  # for what Spark leaves in its working directory
+                cwd=log.parent,  # Spark leaves files in its working directory
                 start_new_session=True,
             )
         assert self._child.stdin is not None
@@ -64,7 +64,7 @@ class ChildProcess:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds that it and everything it started have taken, up to its end."""
+        """CPU seconds of it and all its descendants, up to its end."""
         if not self._requests.closed:
             self._cpu_s = max(self._cpu_s, sum(_cpu_s(process) for process in session_members(self.pid)))
         return self._cpu_s
@@ -105,7 +105,7 @@ class ChildProcess:
         return event
 
     def first_event(self, within_s: float) -> dict[str, Any] | None:
-        """Return the event that says that it has started; if there is none in time, it is killed, and None returned."""
+        """Return its first event, which reports that it has started; without one in time, kill it and return None."""
         with contextlib.suppress(ChildEndedError):
             if (event := self.receive(within_s)) is not None:
                 return event
@@ -113,19 +113,19 @@ class ChildProcess:
         return None
 
     def kill(self) -> int:
-        """SIGKILL it and everything it started, and return how many processes that were; events stay to be received."""
+        """SIGKILL it and all its descendants, and return how many processes; its events can still be received."""
         _ = self.cpu_s
         killed = kill_session(self.pid)
         self._child.wait()
         if not self._events.closed:
             self._unread += self._events.read()
             self._events.close()
-        with contextlib.suppress(OSError):  # what was still to be sent
+        with contextlib.suppress(OSError):  # requests that were not sent yet
             self._requests.close()
         return killed
 
     def close(self) -> None:
-        """Wait for its end, kill it if it does not end, and what it leaves behind; a second call does nothing."""
+        """Wait for its end, kill it if it does not end, and its descendants; a second call does nothing."""
         if self._requests.closed:
             return
         _ = self.cpu_s
@@ -146,7 +146,7 @@ class ChildProcess:
 
 
 def kill_session(leader: int) -> int:
-    """SIGKILL every process of the session that ``leader`` began, wait until none runs, return how many."""
+    """SIGKILL every process of the session of ``leader``, wait until none runs, return how many."""
     return kill_processes(session_members(leader))
 
 
@@ -163,8 +163,8 @@ def kill_processes(processes: Iterable[psutil.Process]) -> int:
 
 
 def session_members(leader: int) -> Iterator[psutil.Process]:
-    """Yield every process of the session that ``leader`` began, itself too, except those that have ended."""
-    import psutil  # of an extra; the child does without
+    """Yield every process of the session of ``leader``, including itself, except those that have ended."""
+    import psutil  # in an extra; the child works without
 
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError):
@@ -201,7 +201,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def event_writer() -> Callable[..., None]:
-    """Return what sends an event to the parent, for the child; everything else that is printed then goes to the log."""
+    """Return a function that sends an event to the parent; all other output then goes to the log."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

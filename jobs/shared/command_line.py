@@ -1,4 +1,4 @@
-"""How a command ends: quietly when its reader goes away, in one line for Ctrl-C and for a package that is missing."""
+"""How a command ends: quietly for a closed pipe, with one line for Ctrl-C and for a missing package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkonce.jobs.shared.extras import missing_extra
 
 
 def run_command(name: str, work: Callable[[], int], subcommand: str | None = None) -> int:
-    """Do a command's work; returns its exit status."""
+    """Run a command; return its exit status."""
     try:
         try:
             return work()
@@ -40,7 +40,7 @@ def run_module(
     run: Callable[[argparse.Namespace], int],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run a command that is a module of its own, as ``python -m NAME``; returns its exit status."""
+    """Run a command that is a separate module, as ``python -m NAME``; return its exit status."""
 
     def work() -> int:
         parser = argparse.ArgumentParser(prog=f"python -m {name}")

@@ -1,4 +1,4 @@
-"""Arm crash points of other processes, and see which have fired."""
+"""Arm crash points of other processes, and check which have fired."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def point_named(name: str) -> CrashPoint:
 
 
 def arm(folder: Path, name: str, plan: str) -> CrashPlan:
-    """Put a plan into the folder that ``SPARKONCE_CRASH_FOLDER`` names for the processes that are to fail.
+    """Write a plan into the folder that ``SPARKONCE_CRASH_FOLDER`` names for the processes that are to fail.
 
     Raises:
         ValueError: if the plan cannot be read, or names a point that does not exist.
@@ -44,22 +44,22 @@ def arm(folder: Path, name: str, plan: str) -> CrashPlan:
 
 
 def disarm(folder: Path, name: str) -> None:
-    """Remove a plan; its mark stays."""
+    """Remove a plan, but not its mark."""
     (folder / f"{name}{PLAN_SUFFIX}").unlink(missing_ok=True)
 
 
 def release(plan: CrashPlan) -> None:
-    """Let a process that holds at ``plan`` continue."""
+    """Let a process that waits at ``plan`` continue."""
     Path(plan.mark_path).with_suffix(RELEASE_SUFFIX).touch()
 
 
 def fired(plan: CrashPlan) -> dict[str, object] | None:
-    """Return the mark that ``plan`` left (``point``, ``batch_id``, ``pid``), or None if it has not fired."""
+    """Return the mark of ``plan`` (``point``, ``batch_id``, ``pid``), or None if it has not fired."""
     try:
         text = Path(plan.mark_path).read_text()
     except FileNotFoundError:
         return None
-    if not text.endswith("\n"):  # created first, filled then
+    if not text.endswith("\n"):  # created first, then written
         return None
     record: dict[str, object] = json.loads(text)
     return record

@@ -1,6 +1,6 @@
-"""What a supervisor did to a pipeline, kills above all, noted in its folder for the pages of `sparkonce ui`.
+"""A supervisor's actions on a pipeline, above all kills, noted in its folder for the pages of `sparkonce ui`.
 
-Processes that are killed note nothing. Whoever kills them can: a line of JSON in ``events.jsonl`` of the folder.
+A killed process cannot note it, but its supervisor can: a line of JSON in ``events.jsonl`` of the folder.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 
 FILE = "events.jsonl"
 MAX_BYTES = 64 << 10
-"""Of the file's end that is read."""
+"""The number of bytes read from the file's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotedEvent:
-    """One moment."""
+    """One event."""
 
     at_ms: int
     """In ms since 1970."""
@@ -26,13 +26,13 @@ class NotedEvent:
 
 
 def note(folder: Path, event: NotedEvent) -> None:
-    """Append an event to the file of a folder."""
+    """Append an event to a folder's file."""
     with (folder / FILE).open("a") as file:
         file.write(json.dumps(asdict(event)) + "\n")
 
 
 def noted(folder: Path) -> list[NotedEvent]:
-    """Return the newest events of a folder; lines that are none are skipped, as the one that is being written."""
+    """Return the newest events of a folder; incomplete lines, such as one being written, are skipped."""
     try:
         with (folder / FILE).open("rb") as file:
             size = file.seek(0, 2)

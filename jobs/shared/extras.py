@@ -1,4 +1,4 @@
-"""Packages that only some commands need, and the extra of ours that brings each of them."""
+"""Packages that only some commands need, and our extra with each of them."""
 
 from __future__ import annotations
 

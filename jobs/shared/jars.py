@@ -1,4 +1,4 @@
-"""Jars that Maven has, copied once into a cache of the user's, and the Java to start."""
+"""Jars from Maven, copied once into the user's cache, and the Java to start."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _COMPLETE = ".complete"
 
 
 class PeerMissingError(RuntimeError):
-    """The real software is not to be had here; the message says why and how to get it."""
+    """The real software is not available here; the message says why and how to get it."""
 
 
 def cache_directory() -> Path:
-    """Return the directory that downloaded jars are kept in."""
+    """Return the directory of downloaded jars."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparkonce"
 
 
@@ -42,9 +42,9 @@ def delta_jars() -> list[str]:
 
 
 def spark_jars(name: str, artifacts: tuple[tuple[str, str, str], ...], without: Sequence[str] = ()) -> list[str]:
-    """Fetch artifacts and return their jars, except those that Spark has itself, in any version.
+    """Fetch artifacts and return their jars, without those that Spark includes, in any version.
 
-    ``without`` names what is left out of what they need, each as ``group:name``.
+    ``without`` lists dependencies to leave out, each as ``group:name``.
 
     Raises:
         PeerMissingError: if Maven is missing or fails.
@@ -75,9 +75,9 @@ def java_command() -> str:
 
 
 def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...], without: Sequence[str] = ()) -> None:
-    """Have Maven copy artifacts (group, name, version) and what they need at run time into `directory`, once.
+    """Let Maven copy artifacts (group, name, version) and their runtime dependencies into `directory`, once.
 
-    ``without`` names what is left out of that, each as ``group:name``.
+    ``without`` lists dependencies to leave out, each as ``group:name``.
 
     Raises:
         PeerMissingError: if Maven is missing or fails.
@@ -112,7 +112,7 @@ def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...],
 
 
 def _first_error(result: subprocess.CompletedProcess[str]) -> str:
-    """Return Maven's first complaint, without the colours it sends even to a pipe."""
+    """Return Maven's first error, without the colours that it prints even to a pipe."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout + result.stderr)
     lines = [line.removeprefix("[ERROR]").strip() for line in plain.splitlines()]
     return next(filter(None, lines), "no output")[:400]
@@ -122,7 +122,7 @@ def _move_into_place(copied: Path, directory: Path) -> None:
     try:
         copied.rename(directory)
     except OSError:
-        # Another process was first, or an earlier copy was cut short: the first is as good, the second is replaced.
+        # Another process was faster, or an earlier copy is incomplete: keep the former, replace the latter.
         if not (directory / _COMPLETE).exists():
             shutil.rmtree(directory)
             copied.rename(directory)

@@ -1,6 +1,6 @@
-"""A job that runs as a process of its own, with all that it starts in one process session, and prints to a log.
+"""A job in a separate process, with all its descendants in one process session, which prints to a log.
 
-It is not asked anything while it runs; a process that answers is a `ChildProcess`.
+It receives no requests; a process that answers is a `ChildProcess`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ LOG_TAIL_LINES = 25
 
 
 class JobFailedError(RuntimeError):
-    """A job that ended in another way than it should have; the message holds the end of its log."""
+    """A job that did not end as it should; the message has the end of its log."""
 
 
 def start_job(
     arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start ``python ARGUMENTS`` in a folder, by default this process's own; what it prints is added to the log."""
+    """Start ``python ARGUMENTS`` in a folder, by default this process's own; its output is appended to the log."""
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, *arguments],
@@ -29,7 +29,7 @@ def start_job(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # everything it starts can be found by its session
+            start_new_session=True,  # its descendants are found by their session
         )
 
 

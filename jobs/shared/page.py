@@ -1,6 +1,6 @@
-"""What the HTML reports of the jobs share: one self-contained page, its colours in light and dark, tables.
+"""Shared by the jobs' HTML reports: a self-contained page, its colours in light and dark, tables.
 
-A page holds everything in itself (no script, no font, no picture from elsewhere), so it opens from the file.
+A page needs no other file (no script, font or picture from elsewhere), so it opens from disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ svg .grid { stroke: var(--line) }
 
 
 def document(title: str, style: str, body: str) -> str:
-    """Return a whole page; ``style`` is added to the common one, ``body`` is HTML already."""
+    """Return a whole page; ``style`` is added to the common one, ``body`` is HTML."""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{STYLE}{style}</style></head><body>

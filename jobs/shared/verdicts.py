@@ -1,4 +1,4 @@
-"""Verdicts on a terminal: what is good in green, what is wrong in red."""
+"""Verdicts on a terminal: good ones in green, wrong ones in red."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 def coloured(text: str, *, good: bool, stream: TextIO | None = None) -> str:
-    """Return a verdict as a stream shows it: plain where it is no terminal, or with NO_COLOR (no-color.org)."""
+    """Return a verdict for a stream: plain if it is no terminal, or with NO_COLOR (no-color.org)."""
     where = stream or sys.stdout
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not where.isatty():
         return text

@@ -23,21 +23,21 @@ from sparkonce.connectors.schema_registry.client import RegistryError
 from sparkonce.jobs.ui.following import Following, TooManyError
 from sparkonce.jobs.ui.guard import Guard
 from sparkonce.jobs.ui.kafka.loop import PROBLEMS as BROKER_PROBLEMS
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, Proposal, RefusedError
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, Proposal, RefusedError
 from sparkonce.jobs.ui.rendering import Rendered, document, render
 from sparkonce.jobs.ui.site import Site
 
 PROBLEMS = (*BROKER_PROBLEMS, CorruptBatchError, RegistryError, ValueError)
-"""What may be wrong with what a page reads: it is shown in its place, and the page is read again."""
+"""Errors of reading a page's data: the error is shown instead, and the page is read again."""
 LIVE = "live"
-"""The field of a query that asks for changes: the digest of what is shown."""
+"""The query parameter that requests changes: the digest of what is shown."""
 MAX_FORM_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
 
 
 class App:
-    """The application; ``pages`` in the order of the navigation."""
+    """The application; ``pages`` are in the order of the navigation."""
 
     def __init__(self, pages: Sequence[Page], site: Site) -> None:
         self._pages = pages
@@ -99,8 +99,8 @@ class App:
 
         return act
 
-    def _look(self, page: Page, asked: Asked) -> Rendered:
-        """Read a page's data and render it, or what keeps it from being read."""
+    def _look(self, page: Page, asked: PageRequest) -> Rendered:
+        """Read a page's data and render it, or the error."""
         try:
             data = {"site": self._site, "asked": asked, "page": page, **page.data(self._site, asked)}
             return render(page.template, data)
@@ -110,14 +110,19 @@ class App:
             _log.info("%s cannot be read: %s", page.path, type(error).__name__)
             return render("problem.html", {"title": page.title, "problem": _described(error), "is_stale": True})
         except Exception as error:
-            if self._mistake != repr(error):  # a page that is followed makes it again and again
+            if self._mistake != repr(error):  # a followed page repeats it
                 self._mistake = repr(error)
                 _log.exception("%s: a mistake of ours", page.path)
             words = f"a mistake of ours, {type(error).__name__}: the log of sparkonce ui has more"
             return render("problem.html", {"title": page.title, "problem": words, "is_stale": True}, 500)
 
     def _document(
-        self, page: Page | None, asked: Asked, rendered: Rendered, said: str | Proposal = "", refused: bool = False
+        self,
+        page: Page | None,
+        asked: PageRequest,
+        rendered: Rendered,
+        said: str | Proposal = "",
+        refused: bool = False,
     ) -> Response:
         content = document(
             pages=[each for each in self._pages if each.menu is not None],
@@ -152,9 +157,9 @@ async def _chained(first: str, events: AsyncGenerator[str]) -> AsyncGenerator[st
             yield each
 
 
-def _asked(request: Request) -> Asked:
+def _asked(request: Request) -> PageRequest:
     query = {name: value for name, value in request.query_params.items() if name != LIVE}
-    return Asked({name: str(value) for name, value in request.path_params.items()}, query)
+    return PageRequest({name: str(value) for name, value in request.path_params.items()}, query)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -170,7 +175,7 @@ def _section(path: str) -> str:
     return "/" + path.split("/")[1]
 
 
-def _title(page: Page | None, asked: Asked) -> str:
+def _title(page: Page | None, asked: PageRequest) -> str:
     return "sparkonce" if page is None else " · ".join([*asked.path.values(), page.title, "sparkonce"])
 
 

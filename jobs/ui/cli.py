@@ -19,7 +19,7 @@ from sparkonce.ready_file import ready_file
 
 DEFAULT_PORT = 8090
 LOOK_S = 0.5
-"""How long a signal may go unnoticed that the system has given to another thread."""
+"""The maximal delay of a signal that the system has delivered to another thread."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,17 +62,17 @@ def run(options: argparse.Namespace) -> int:
     from sparkonce.jobs.ui.server import UiStartError
 
     stopping = threading.Event()
-    # Not a blocked signal that is waited for: brokers that pages start would be born with it blocked.
+    # Not a blocked signal with sigwait: brokers started by pages would inherit the blocking.
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         _check(options)
         token = _token(options.token_file)
         with ExitStack() as stack:
-            write_ready = stack.enter_context(ready_file(options.ready_file, private=True))  # a token may be in it
+            write_ready = stack.enter_context(ready_file(options.ready_file, private=True))  # it may contain a token
             address, own_servers = _start(options, token, stack)
             write_ready(address)
             print(address, flush=True)
-            if own_servers is not None:  # the way for clients to brokers whose ports nobody chose
+            if own_servers is not None:  # how clients find brokers on ephemeral ports
                 print(f"brokers: {own_servers}", flush=True)
             while not stopping.wait(LOOK_S):
                 pass
@@ -109,14 +109,14 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> tuple[str, str | None]:
-    """Start all that is to run until the end; return the address to open, and those of brokers started here."""
+    """Start everything that runs until the end; return the address to open, and those of brokers started here."""
     from sparkonce.jobs.ui.own_brokers import OwnBrokers, started
     from sparkonce.jobs.ui.server import UiServer
     from sparkonce.jobs.ui.site import Given, Site
 
     kafka, registry = kafka_and_registry(options)
     if registry:
-        open_registry("ui", registry, kafka)  # says now what is wrong with its options
+        open_registry("ui", registry, kafka)  # reports invalid options now
     own: OwnBrokers | None = None
     servers: str | None = None
     if options.with_brokers is not None:

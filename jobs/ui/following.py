@@ -1,8 +1,8 @@
-"""Who follows a page hears of its changes, as server-sent events.
+"""Sends followers of a page its changes, as server-sent events.
 
-All who follow the same page share one look at its data: it is rendered again and again while somebody follows, and not
-otherwise. Each follower is sent what differs from what it has; one that is slow misses what was in between, and nothing
-queues up for it.
+All followers of a page share one read of its data: it is rendered repeatedly while there are followers, and not
+otherwise. Each follower is sent the difference from its state; a slow one skips intermediate states, and nothing
+is queued for it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from starlette.concurrency import run_in_threadpool
 from sparkonce.jobs.ui.rendering import Rendered
 
 MAX_FOLLOWERS = 100
-"""At once; more are asked to come back later."""
+"""At the same time; more are asked to retry later."""
 STILL_THERE_S = 15.0
-"""After so long without a change a comment is sent: a follower that is gone is noticed."""
+"""The interval of comments without a change, to detect disconnected followers."""
 RETRY_MS = 500
-"""When a browser that was cut off comes back."""
+"""The reconnection delay of a browser."""
 
 
 class TooManyError(RuntimeError):
-    """There are as many followers as are served."""
+    """The limit of followers is reached."""
 
 
 @dataclass(eq=False)
 class _Watched:
-    """A page that somebody follows."""
+    """A page with followers."""
 
     now: Rendered | None = None
     followers: int = 0
     task: asyncio.Task[None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once, at the next change; then there is another."""
+    """Set once, at the next change; then replaced."""
 
     def announce(self) -> None:
         """Wake all followers."""
@@ -46,7 +46,7 @@ class _Watched:
 
 
 class Following:
-    """All pages that are followed; belongs to one event loop, except `stop`."""
+    """All followed pages; belongs to one event loop, except `stop`."""
 
     def __init__(self) -> None:
         self._watched: dict[str, _Watched] = {}
@@ -55,7 +55,7 @@ class Following:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """End all streams; may be called from any thread."""
+        """End all streams; any thread may call it."""
         self._stopped = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and the streams with it

@@ -1,13 +1,13 @@
-"""Who may see the pages, and what a browser may do with them.
+"""Access control of the pages, and restrictions on browsers.
 
-- The name in a request's `Host` must be one of ours: a page elsewhere whose name is made to resolve to this machine
-  (DNS rebinding) is refused.
-- With a token, it is asked for once: in the address (`?token=…`, from which it is removed at once) or as a bearer; from
-  then on a cookie stands for it, which holds a secret of this process and not the token.
+- The name in a request's `Host` must be one of ours: a foreign page whose name is made to resolve to this machine
+  (DNS rebinding) is rejected.
+- With a token, a client sends it once: in the address (`?token=…`, from which it is removed at once) or as a bearer
+  token; then a cookie replaces it, which contains a secret of this process and not the token.
 - A form must come from one of our own pages (`Origin`).
-- A page elsewhere may lead to these pages, and load nothing from them (`Sec-Fetch-Site`): it could not read what it
-  loads, and would make this machine work, or take all places of those who follow a page.
-- Browsers load nothing from elsewhere and run no script but ours (Content-Security-Policy).
+- A foreign page may link to these pages, but load nothing from them (`Sec-Fetch-Site`): it could not read the
+  response, but could keep this machine busy, or use up all follower slots.
+- Browsers load nothing from elsewhere and run only our script (Content-Security-Policy).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADERS = {
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",  # with none at all, a form of ours would have no Origin
+    "Referrer-Policy": "same-origin",  # with no-referrer, our forms would have no Origin
     "X-Content-Type-Options": "nosniff",
 }
 COOKIE = "sparkonce-ui"
@@ -37,17 +37,17 @@ READING = ("GET", "HEAD")
 
 
 class Guard:
-    """Passes on the requests that may be answered."""
+    """Forwards allowed requests."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], token: str | None) -> None:
-        """``hosts`` are the names by which it may be called."""
+        """``hosts`` are the names by which it may be addressed."""
         self._app = app
         self._hosts = frozenset(map(str.lower, hosts))
         self._token = token
         self._session = secrets.token_urlsafe()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it; as ASGI has it."""
+        """Forward a request, or reject it (ASGI)."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -72,7 +72,7 @@ class Guard:
             return _refused(403, "a page elsewhere may lead here, and load nothing from here")
         if self._token is not None:
             may_enter, query = self._may_enter(headers), _query(scope)
-            # A logged-in user may open the printed address again: links would have the token in them.
+            # A logged-in user may open the printed address again: links would contain the token.
             if not may_enter or (scope["method"] in READING and "token" in dict(query)):
                 return self._entrance(scope, query, may_enter=may_enter)
         if scope["method"] not in READING and headers.get("origin") != f"{scope['scheme']}://{host}":
@@ -84,12 +84,12 @@ class Guard:
         return _equal(bearer, self._token or "") or _equal(_cookie(headers, self._cookie(headers)), self._session)
 
     def _entrance(self, scope: Scope, query: Sequence[tuple[str, str]], *, may_enter: bool) -> Response:
-        """Let in who has the token in the address, without it in the address."""
+        """Redirect a request with the token in its address to the address without it."""
         has_token = any(name == "token" and _equal(value, self._token or "") for name, value in query)
         if not may_enter and (scope["method"] not in READING or not has_token):
             return _refused(401, "a token is needed: open the address that `sparkonce ui` has printed")
         rest = urlencode([(name, value) for name, value in query if name != "token"])
-        # Only our own path: with two slashes in front it would be another machine's address.
+        # Only our own path: with two leading slashes it would be another machine's address.
         path = "/" + scope["raw_path"].decode("latin-1").lstrip("/\\")
         response = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
         response.set_cookie(
@@ -103,7 +103,7 @@ class Guard:
 
     @staticmethod
     def _cookie(headers: Headers) -> str:
-        """Return the cookie's name: the ports of a machine share their cookies."""
+        """Return the cookie's name: cookies are shared by all ports of a machine."""
         return f"{COOKIE}-{urlsplit('//' + headers.get('host', '')).port or ''}"
 
 
@@ -112,7 +112,7 @@ def _query(scope: Scope) -> Sequence[tuple[str, str]]:
 
 
 def _is_loaded_from_elsewhere(headers: Headers) -> bool:
-    """Whether a page of another origin asks, and not to lead its user here; other clients than browsers do not say."""
+    """Whether a page of another origin sends the request, other than as a link; only browsers report that."""
     is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_visit
 

@@ -1,6 +1,6 @@
-"""Brokers that `sparkonce ui` has started itself: their faults, and how they are killed and started again.
+"""Brokers started by `sparkonce ui` itself: fault injection, kills and restarts.
 
-Everything here changes something, so it works only where it is allowed.
+Everything here changes something, so it works only if that is allowed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ KINDS = {
     "slow_disk": "let writes take longer",
     "restart": "restart the broker at the request",
 }
-"""Methods of `Faults`, and what they do."""
+"""Methods of `Faults`, with descriptions."""
 TIMED = {"delay": "delay_ms", "slow_disk": "delay_ms", "throttle": "throttle_time_ms"}
-"""Those that take a time, and the name of it."""
+"""Those with a duration, and its parameter."""
 ON_DISK = ("disk_full", "slow_disk")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that is switched on."""
+    """A fault that is active."""
 
     number: int
     broker_id: int
@@ -52,7 +52,7 @@ class Fault:
 
 
 def started(number: int, data_dir: str | None, stack: ExitStack) -> tuple[str, Mapping[int, EmbeddedBroker]]:
-    """Start brokers in processes of their own, which end with ``stack``; return their addresses, and each by its id.
+    """Start brokers in separate processes, which end with ``stack``; return their addresses, and each by its id.
 
     Raises:
         BrokerStartError: one does not start.
@@ -79,7 +79,7 @@ class OwnBrokers:
         return {number: broker.pid is not None for number, broker in self._brokers.items()}
 
     def faults(self) -> list[Fault]:
-        """Return all faults that are switched on."""
+        """Return all active faults."""
         with self._lock:
             handles = list(self._handles.items())
         return [
@@ -88,10 +88,10 @@ class OwnBrokers:
         ]
 
     def switch_on(self, broker_id: int, kind: str, form: Mapping[str, str]) -> str:
-        """Switch on a fault by the fields of a form; return what it is.
+        """Inject a fault from the fields of a form; return its description.
 
         Raises:
-            RefusedError: it cannot be.
+            RefusedError: it is impossible.
         """
         if kind not in KINDS:
             raise RefusedError(f"There is no fault {kind!r}: choose one of {', '.join(KINDS)}.")
@@ -108,7 +108,7 @@ class OwnBrokers:
         raise RefusedError(f"{MAX_FAULTS} faults are switched on: switch some off.")
 
     def switch_off(self, number: int) -> str:
-        """Switch a fault off; return what it was."""
+        """Remove a fault; return its description."""
         with self._lock:
             broker_id, handle = self._handles.pop(number, (0, None))
         if handle is None:
@@ -117,17 +117,17 @@ class OwnBrokers:
         return f"Switched off at broker {broker_id}: {describe(handle.spec)}, which happened {handle.fired} times."
 
     def kill(self, broker_id: int) -> str:
-        """End a broker by SIGKILL."""
+        """SIGKILL a broker."""
         broker = self._broker(broker_id)
         pid = broker.pid
         try:
             broker.kill()
-        except RuntimeError as error:  # another reader of these pages may have been faster
+        except RuntimeError as error:  # another user of these pages may have been faster
             raise RefusedError(f"Broker {broker_id} is down already.") from error
         return f"Broker {broker_id}, process {pid}, was ended by SIGKILL."
 
     def start(self, broker_id: int) -> str:
-        """Start a broker that is down."""
+        """Start a broker that is stopped."""
         broker = self._broker(broker_id)
         if broker.pid is not None:
             raise RefusedError(f"Broker {broker_id} runs already.")
@@ -149,7 +149,7 @@ def _values(kind: str, form: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of a method of `Faults`.
 
     Raises:
-        ValueError: a field cannot be used.
+        ValueError: a field is invalid.
     """
     given = {name: text.strip() for name, text in form.items() if text.strip()}
     found: dict[str, Any] = {}

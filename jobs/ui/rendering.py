@@ -1,8 +1,8 @@
-"""Pages as HTML, in parts that are updated on their own.
+"""Pages as HTML, in separately updated parts.
 
-A template puts what changes into `{% call live("tr", "an-id") %}…{% endcall %}`: an element with this id. Rendered, a
-page is a frame with a place for each such part, and the parts. Of two renderings of a page, the difference is the parts
-that are not equal; if the frames differ, it is the whole.
+A template puts changing content into `{% call live("tr", "an-id") %}…{% endcall %}`: an element with this id. A
+rendered page is a frame with a placeholder for each part, and the parts. The difference of two renderings are the parts
+that are not equal; if the frames differ, it is the whole page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparkonce.jobs.shared.arguments import show_bytes
 HERE = Path(__file__).parent
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 _MARK = f"\0{secrets.token_hex(8)}\0"
-"""Before and after the id of a part in a frame: no text shown on a page can contain it, whatever its source."""
+"""Delimiters of a part's id in a frame: no text shown on a page can contain them."""
 _PLACE = re.compile(f"{_MARK}({ID.pattern}){_MARK}")
 
 _parts: ContextVar[dict[str, str] | None] = ContextVar("parts", default=None)
@@ -37,7 +37,7 @@ class Rendered:
     """The main part of a page."""
 
     frame: str
-    """HTML, with an id between two marks in place of each part."""
+    """HTML, with a delimited id in place of each part."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """The HTML of the element with each id."""
     status: int = 200
@@ -49,18 +49,18 @@ class Rendered:
 
     @cached_property
     def digest(self) -> str:
-        """A name for this content."""
+        """A digest of this content."""
         return hashlib.blake2b(self.whole.encode(), digest_size=12).hexdigest()
 
     def changed_since(self, before: Rendered) -> Mapping[str, str] | None:
-        """Return the parts that differ; None if the whole has to be replaced."""
+        """Return the changed parts; None if the whole page must be replaced."""
         if before.frame != self.frame:
             return None
         return {name: html for name, html in self.parts.items() if before.parts[name] != html}
 
 
 def _live(element: str, name: str, caller: Any, **attributes: str) -> Markup:
-    """Make an element of what is within `{% call live(…) %}`, and put it aside as a part."""
+    """Render the content of `{% call live(…) %}` as an element, and store it as a part."""
     parts = _parts.get()
     assert parts is not None, "called by render"
     assert ID.fullmatch(name), f"{name!r} is not an id"
@@ -75,12 +75,12 @@ def _live(element: str, name: str, caller: Any, **attributes: str) -> Markup:
 
 
 def _grouped(number: float | None, digits: int = 0) -> str:
-    """Write a number with its thousands apart; a dash for None."""
+    """Format a number with thousands separators; a dash for None."""
     return "\N{EN DASH}" if number is None else f"{number:,.{digits}f}".replace(",", "\u202f")
 
 
 def _moment(ms: float | None) -> str:
-    """Write milliseconds since 1970."""
+    """Format milliseconds since 1970."""
     if ms is None or ms < 0:
         return "\N{EN DASH}"
     try:
@@ -90,7 +90,7 @@ def _moment(ms: float | None) -> str:
 
 
 def _lasting(seconds: float | None) -> str:
-    """Write a duration."""
+    """Format a duration."""
     if seconds is None:
         return "\N{EN DASH}"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -100,12 +100,12 @@ def _lasting(seconds: float | None) -> str:
 
 
 def _as_id(text: str) -> str:
-    """Return an id for any text, to be put behind a prefix: no text that is an id has that of another text."""
+    """Return an id for any text, to be used after a prefix: different texts have different ids."""
     return text if ID.fullmatch(text) else ":" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _sparkline(points: Sequence[tuple[float, float]], label: str, width: int = 110, height: int = 22) -> Markup:
-    """Draw values over time as a line, from zero up."""
+    """Draw values over time as a line, starting at zero."""
     if len(points) < 2:
         return Markup("")
     first, last, top = points[0][0], points[-1][0], max(max(value for _, value in points), 1.0)

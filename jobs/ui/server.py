@@ -40,7 +40,7 @@ class UiServer:
         token: str | None = None,
         pages: Sequence[Page] = PAGES,
     ) -> None:
-        """``names`` are further ones by which browsers may call it.
+        """``names`` are further ones by which browsers may address it.
 
         Raises:
             UiStartError: it cannot listen.
@@ -67,7 +67,7 @@ class UiServer:
         self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
         """Its address; requests are answered from now on."""
         self.entrance = self.url if token is None else f"{self.url}?token={token}"
-        """The address to open first, with the token in it if there is one."""
+        """The address to open first, with the token if there is one."""
 
     def close(self) -> None:
         """Stop it."""
@@ -86,7 +86,7 @@ class UiServer:
 
 
 def _called(host: str) -> str:
-    """Return the name by which browsers reach what listens on ``host``."""
+    """Return the name by which browsers reach a server on ``host``."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
 
 

@@ -1,6 +1,6 @@
-"""What the pages are about: the brokers, tables and checkpoints that `sparkonce ui` was given, and what it may do.
+"""The site's data: brokers, tables and checkpoints given to `sparkonce ui`, and the allowed changes.
 
-A folder is searched again at each look, since a query may make its table and checkpoint later.
+Folders are searched again each time, since a query may create its table and checkpoint later.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches
 from sparkonce.jobs.ui.kafka.messages import Messages
 from sparkonce.jobs.ui.kafka.readers import Topics
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
-from sparkonce.jobs.ui.kept import Kept
+from sparkonce.jobs.ui.result_cache import ResultCache
 
 if TYPE_CHECKING:
     from sparkonce.jobs.ui.own_brokers import OwnBrokers
 
 MAX_DEPTH = 4
-"""How deep in a folder tables and checkpoints are looked for."""
+"""The maximal depth of tables and checkpoints in a folder."""
 MAX_SCREENS = 32
-"""Screens of messages that are kept."""
+"""The number of cached pages of messages."""
 MAX_FOLDERS = 5000
-"""How many folders are looked at, at most."""
+"""The maximal number of folders searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the command line names."""
+    """The arguments of the command line."""
 
     kafka: Mapping[str, str] = field(default_factory=dict)
     """Options of the Kafka client, with the prefix ``kafka.``; empty without brokers."""
     tables: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
     folder: Path | None = None
-    """Where more tables and checkpoints are."""
+    """Folders to search for tables and checkpoints."""
     registry: Mapping[str, str] = field(default_factory=dict)
     """Options ``schemaRegistry.*``; empty without a registry."""
     storage: Mapping[str, str] = field(default_factory=dict)
-    """Storage options of delta-rs for the tables."""
+    """delta-rs's storage options for the tables."""
     allow_changes: bool = False
     """Whether pages may change offsets."""
 
 
 class Site:
-    """All that pages read from; safe to use from several threads."""
+    """All data of the pages; thread-safe."""
 
     def __init__(self, given: Given, own: OwnBrokers | None = None) -> None:
-        """``own`` are brokers that the pages may kill, start and disturb."""
+        """``own`` are brokers that the pages may kill, start and inject faults into."""
         self.given = given
         self.own = own
         self.cluster = ClusterWatch(given.kafka) if given.kafka else None
         self.delta = TableWatches(given.storage)
-        self.screens = Kept(MAX_SCREENS)
+        self.screens = ResultCache(MAX_SCREENS)
         self._topics = Topics(self.cluster.options if self.cluster else {}, given.registry)
 
     def messages(self, topic: str) -> AbstractContextManager[Messages]:
-        """Return what reads messages of a topic, for one reader at a time."""
+        """Return a reader of a topic's messages, for one user at a time."""
         return self._topics.messages(topic)
 
     def close(self) -> None:
@@ -70,27 +70,27 @@ class Site:
             self.cluster.close()
 
     def tables(self) -> list[str]:
-        """Return the places of all tables."""
+        """Return the locations of all tables."""
         return list(dict.fromkeys([*self.given.tables, *self._found("_delta_log")]))
 
     def watches(self) -> tuple[list[TableWatch], int]:
-        """Return what follows the tables, and how many more tables there are than are followed."""
+        """Return the followed tables, and how many more there are."""
         places = self.tables()
         return [self.delta.at(place) for place in places[:MAX_TABLES]], max(len(places) - MAX_TABLES, 0)
 
     def checkpoints(self) -> list[str]:
-        """Return the places of all checkpoints of streaming queries."""
+        """Return the locations of all checkpoints of streaming queries."""
         return list(dict.fromkeys([*self.given.checkpoints, *self._found("offsets", "metadata")]))
 
     def _found(self, *names: str) -> list[str]:
-        """Return the folders below ours that hold all these names."""
+        """Return the folders below ours that contain all these names."""
         if self.given.folder is None:
             return []
         return sorted(path for path, inside in _folders(str(self.given.folder)) if set(names) <= inside)
 
 
 def _folders(root: str) -> Iterator[tuple[str, set[str]]]:
-    """Yield folders and what is in them; those within a table or a checkpoint are not looked at."""
+    """Yield folders and their contents; those inside a table or a checkpoint are skipped."""
     waiting, looked = [(root, 0)], 0
     while waiting and looked < MAX_FOLDERS:
         path, depth = waiting.pop()

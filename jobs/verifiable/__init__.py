@@ -1,1 +1,1 @@
-"""Clients that tell in JSON what they have sent and read."""
+"""Clients that report in JSON what they send and read."""

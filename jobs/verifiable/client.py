@@ -1,4 +1,4 @@
-"""What the verifiable producer and consumer share: events on a stream, settings in Kafka's names, an orderly stop."""
+"""Shared by the verifiable producer and consumer: an event stream, settings in Kafka's names, an orderly stop."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from sparkonce.jobs.shared.arguments import whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 WAIT_S = 0.1
-"""The longest that a signal waits for its answer."""
+"""The maximal delay of handling a signal."""
 
 _LIBRDKAFKA_NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
-"""Settings of the Java clients that librdkafka has under another name; most it has under the same, or as an alias."""
+"""Settings of the Java clients with another name in librdkafka; most have the same name, or an alias."""
 
 _USE_INSTEAD = {
     "sasl.jaas.config": "sasl.username and sasl.password",
@@ -41,11 +41,11 @@ _CONNECTION_SETTINGS = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "
 
 
 class VerifiableError(Exception):
-    """The client cannot go on; the message says why, without any secret."""
+    """The client cannot continue; the message says why, without secrets."""
 
 
 class EventWriter:
-    """Prints events, one JSON object a line, each at once: a line that is there says what was so before a kill."""
+    """Prints events, one JSON object per line, each at once: events before a kill are complete."""
 
     def __init__(self, client: str) -> None:
         self._client = client
@@ -58,19 +58,19 @@ class EventWriter:
 
 
 class Stop:
-    """SIGTERM and SIGINT ask for an orderly end; the second one, not to wait for what is outstanding either."""
+    """SIGTERM and SIGINT request an orderly end; the second one also gives up what is outstanding."""
 
     def __init__(self) -> None:
         self._signals = 0
 
     def listen(self) -> None:
-        """Take the signals over."""
+        """Install the signal handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
 
     @property
     def requested(self) -> bool:
-        """Whether to begin nothing new."""
+        """Whether to start nothing new."""
         return self._signals > 0
 
     @property
@@ -83,10 +83,10 @@ class Stop:
 
 
 class BrokerWatch:
-    """Receives librdkafka's connection errors, and reports each outage once, however often it retries.
+    """Receives librdkafka's connection errors, and reports each outage once.
 
-    librdkafka logs every attempt to connect, some twenty a second. What it would log comes as an error too, so its log
-    is kept to emergencies, unless the settings say otherwise.
+    librdkafka logs every attempt to connect, some twenty per second. These arrive as errors too, so its log
+    is limited to emergencies, unless the settings say otherwise.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -98,11 +98,11 @@ class BrokerWatch:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the client's settings, with those that let it be heard here."""
+        """Return the client's settings, with the error callback and log level."""
         return {"log_level": "2", **self._given, "error_cb": self.note}
 
     def note(self, error: KafkaError) -> None:
-        """Handle one error of the client as a whole; the client recovers by retrying."""
+        """Handle a client-wide error; the client recovers by retrying."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._down = True
         else:
@@ -112,7 +112,7 @@ class BrokerWatch:
             print(f"waiting: {self.state}", file=sys.stderr, flush=True)
 
     def answered(self) -> None:
-        """Record that a broker has answered: the outage is over, and a new one is reported again."""
+        """Note a broker's response: the outage is over, and a new one is reported again."""
         self._down = False
         self._reason = ""
         self._told.clear()
@@ -124,23 +124,23 @@ class BrokerWatch:
 
     @property
     def state(self) -> str:
-        """Say what stands in the way; "" if nothing is known to."""
+        """Describe the current problem; "" if none is known."""
         if self._down:
             return f"no broker answers at {self._servers}" + (f": {self._reason}" if self._reason else "")
         return self._reason
 
     def explain(self, message: str) -> str:
-        """Add to a message what stands in the way."""
+        """Add the current problem to a message."""
         return f"{message}; {self.state}" if self.state and self.state not in message else message
 
 
 _ATTEMPTS = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE})
-"""Errors of one connection, which come with every attempt: the reasons when all brokers are down."""
+"""Errors of one connection, repeated with every attempt: the reasons when all brokers are down."""
 _ATTEMPT = re.compile(r" \(after \d+ms in state [A-Z_]+[^)]*\)")
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that both clients have."""
+    """Declare the options of both clients."""
     parser.add_argument(
         "--bootstrap-servers", "--bootstrap-server", metavar="HOST:PORT,…", help="where to find the brokers"
     )
@@ -176,15 +176,15 @@ def _max_messages(text: str) -> int:
 
 
 def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, str | None]) -> dict[str, str]:
-    """Return librdkafka's settings: of the file, then of the command line (`given`; None is left to the file).
+    """Return librdkafka's settings: of the file, then of the command line (`given`; None means the file's).
 
     Args:
         options: the command line, as `add_common_arguments` declares it.
-        kind: the name of a client without a name.
-        given: further settings that the command line has options for.
+        kind: the default name of the client.
+        given: further settings from options of the command line.
 
     Raises:
-        VerifiableError: for a file that cannot be read, a setting only Java has, or if no broker is named.
+        VerifiableError: for an unreadable file, a setting of Java only, or if no broker is named.
     """
     try:
         settings = read_properties(options.command_config) if options.command_config else {}
@@ -202,7 +202,7 @@ def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, 
 
 
 def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that have to do with reaching a broker, for an admin client."""
+    """Return the settings for connections, for an admin client."""
     return {name: value for name, value in settings.items() if name.startswith(_CONNECTION_SETTINGS)}
 
 
@@ -219,7 +219,7 @@ class VerifiableClient(ABC):
 
     @abstractmethod
     def run(self) -> bool:
-        """Run to the end; returns whether all went well."""
+        """Run to the end; return whether it succeeded."""
 
     @property
     def _is_late(self) -> bool:
@@ -231,7 +231,7 @@ def run_client(
     settings_of: Callable[[argparse.Namespace], dict[str, str]],
     options: argparse.Namespace,
 ) -> int:
-    """Run a client to its end; returns the exit status. An error ends up in the history, and on the standard error."""
+    """Run a client to its end; return the exit status. An error is printed as an event, and on standard error."""
     try:
         settings = settings_of(options)
     except VerifiableError as error:
@@ -243,7 +243,7 @@ def run_client(
     try:
         return GOOD if client.run() else FAILED
     except BrokenPipeError:
-        # The reader is gone; the interpreter would fail again when it flushes.
+        # The reader has gone; the interpreter would fail again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (VerifiableError, KafkaException) as error:

@@ -1,11 +1,11 @@
-"""A consumer that says in JSON what it is assigned, what it reads and what it commits.
+"""A consumer that reports in JSON its assignments, the records that it reads and its commits.
 
     python -m sparkonce.jobs.verifiable.consumer --bootstrap-servers localhost:9092 --topic t --group-id g --verbose
 
 Theory of operation: in the spirit of Apache Kafka's VerifiableConsumer (org.apache.kafka.tools), with the same names,
-on librdkafka. Records are taken one at a time, so that a rebalance, which librdkafka announces from within the same
-call, stands in the history exactly between the records before and after it. A poll ends when nothing more is at hand;
-then it is shown as one, and its offsets are committed. `lab.history` judges what comes out; docs/histories.md
+on librdkafka. Records are read one at a time, so that a rebalance, which librdkafka announces from within the same
+call, is in the history exactly between the records before and after it. A poll ends when no more records are
+available; then it is reported, and its offsets are committed. `lab.history` checks the output; docs/histories.md
 lists the events.
 """
 
@@ -44,7 +44,7 @@ _GIVE_UP = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Errors that are not retriable; librdkafka retries after any other."""
+"""Non-retriable errors; librdkafka retries after any other."""
 
 
 class VerifiableConsumer(VerifiableClient):
@@ -56,15 +56,15 @@ class VerifiableConsumer(VerifiableClient):
         self._consumed = 0
         self._poll: list[Any] = []
         self._assigned: dict[int, int] = {}
-        """Partition -> everything below this offset has been gone past."""
+        """Partition -> everything below this offset has been read."""
         self._log_starts: dict[int, int] = {}
         self._targets: dict[int, int] = {}
 
     def run(self) -> bool:
-        """Consume until the end; returns whether it was reached.
+        """Consume until the end; return whether it was reached.
 
         Raises:
-            VerifiableError, KafkaException: if no more can be read.
+            VerifiableError, KafkaException: if it cannot continue to read.
         """
         options = self._options
         self._consumer = Consumer(self.watch.settings)
@@ -101,7 +101,7 @@ class VerifiableConsumer(VerifiableClient):
         return True
 
     def _poll_once(self) -> None:
-        """Take what is at hand, up to `max_poll_records`, waiting for the first."""
+        """Read the available records, up to `max_poll_records`, waiting for the first."""
         wait_s = WAIT_S
         while len(self._poll) < self._options.max_poll_records and self._consumed != self._options.max_messages:
             message = self._consumer.poll(wait_s)
@@ -122,7 +122,7 @@ class VerifiableConsumer(VerifiableClient):
                 record = {"key": _text(message.key()), "value": _text(message.value()), "topic": message.topic()}
                 self._events.write("record_data", **record, partition=message.partition(), offset=message.offset())
         elif error.code() == KafkaError._PARTITION_EOF:
-            # The end that may be read: past the markers of transactions, which no poll shows.
+            # The readable end: past transaction markers, which no poll returns.
             if message.partition() in self._assigned:
                 self._assigned[message.partition()] = message.offset()
         elif error.fatal() or error.code() in _GIVE_UP:
@@ -131,7 +131,7 @@ class VerifiableConsumer(VerifiableClient):
             self.watch.note(error)
 
     def _end_poll(self, commit: bool = True) -> None:
-        """Show the records taken since the last time as one poll, and commit their offsets."""
+        """Report the records since the last call as one poll, and commit their offsets."""
         records, self._poll = self._poll, []
         if not records:
             return
@@ -162,7 +162,7 @@ class VerifiableConsumer(VerifiableClient):
         try:
             self._consumer.commit(offsets=nexts, asynchronous=False)
         except KafkaException as error:
-            # Others have the partitions now, or the broker is away: what was read is read again by their next consumer.
+            # Others have the partitions now, or the broker is unavailable: the next consumer reads these records again.
             self._events.write("offsets_committed", offsets=shown, success=False, error=error.args[0].str())
         else:
             self._events.write("offsets_committed", offsets=shown, success=True)
@@ -186,7 +186,7 @@ class VerifiableConsumer(VerifiableClient):
         self._events.write("partitions_revoked", partitions=_named(partitions))
 
     def _assign(self) -> None:
-        """Take partitions without a group, from where the reset policy says."""
+        """Assign partitions without a group, starting by the reset policy."""
         chosen = sorted(self._log_starts) if self._options.assign == ALL else self._options.assign
         missing = set(chosen) - set(self._log_starts)
         if missing:
@@ -198,7 +198,7 @@ class VerifiableConsumer(VerifiableClient):
         self._events.write("partitions_assigned", partitions=shown)
 
     def _look_up_offsets(self) -> None:
-        """Ask where each partition begins and ends now, open transactions included."""
+        """Request the current start and end of each partition, including open transactions."""
         topic = self._consumer.list_topics(self._options.topic, self._request_s()).topics[self._options.topic]
         self.watch.answered()
         if topic.error is not None:
@@ -242,7 +242,7 @@ def _text(content: bytes | None) -> str | None:
 
 
 ALL: list[int] = []
-"""What `--assign` alone means."""
+"""The meaning of `--assign` alone."""
 
 
 def _partitions(text: str) -> list[int]:
@@ -299,7 +299,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
     given = {
-        # Without a group, librdkafka wants a name all the same, and never uses it.
+        # Without a group, librdkafka still requires a name, and never uses it.
         "group.id": options.group_id or "verifiable-consumer-without-group",
         "isolation.level": options.isolation_level,
         "auto.offset.reset": {"none": "error"}.get(options.reset_policy, options.reset_policy),

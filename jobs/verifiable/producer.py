@@ -1,11 +1,11 @@
-"""A producer that numbers its records and says in JSON what it sends and what the broker acknowledged.
+"""A producer that numbers its records and reports in JSON its sends and the broker's acknowledgements.
 
     sparkonce verifiable-producer --bootstrap-servers localhost:9092 --topic t --max-messages 1000 > producer.jsonl
 
 Theory of operation: in the spirit of Apache Kafka's VerifiableProducer (org.apache.kafka.tools), with the same names,
-on librdkafka. Before a record is handed over, an event says so; so after a kill of this process, or of the broker,
-every record is either known not to have been sent, acknowledged, failed, or of unknown outcome. Transactions likewise:
-a commit says that it begins. `lab.history` judges what comes out; docs/histories.md lists the events.
+on librdkafka. An event precedes each record's send; so after a kill of this process, or of the broker,
+every record is known to be unsent, acknowledged, failed, or of unknown outcome. Transactions likewise:
+an event precedes each commit. `lab.history` checks the output; docs/histories.md lists the events.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from sparkonce.jobs.verifiable.client import (
 )
 
 FIRST_ANSWER_S = 60.0
-"""How long the first answer of a broker may take; after it, delivery.timeout.ms alone bounds an outage. As long as the
-tools of Kafka wait for metadata (max.block.ms)."""
+"""The time limit for a broker's first response; later only delivery.timeout.ms limits an outage. Kafka's own tools wait
+equally long for metadata (max.block.ms)."""
 
 TRANSACTION_CALL_S = 10.0
 """How long one call of the transaction API waits before it is repeated."""
@@ -51,7 +51,7 @@ _NOT_WRITTEN = frozenset(
         KafkaError.TOPIC_EXCEPTION,
     }
 )
-"""Errors after which a record is certainly not in the log; after any other an earlier attempt may have landed."""
+"""Errors after which a record is certainly not in the log; after any other an earlier attempt may have succeeded."""
 
 
 class VerifiableProducer(VerifiableClient):
@@ -79,10 +79,10 @@ class VerifiableProducer(VerifiableClient):
         return self.watch.is_down and time.monotonic() > self._give_up_at
 
     def run(self) -> bool:
-        """Produce until the end; returns whether all that was sent was acknowledged.
+        """Produce until the end; return whether all records were acknowledged.
 
         Raises:
-            VerifiableError, KafkaException: if no more can be sent.
+            VerifiableError, KafkaException: if it cannot continue to send.
         """
         self._producer = Producer(self.watch.settings)
         begin = time.monotonic()
@@ -130,7 +130,7 @@ class VerifiableProducer(VerifiableClient):
             if self._in_transaction == self._options.transaction_size:
                 self._end_transaction()
         if self._transaction is not None:
-            # What cuts a transaction short takes it back. A last one that is merely smaller is committed.
+            # An incomplete transaction is aborted. A last one that is merely smaller is committed.
             self._end_transaction(abort=self._stop.requested or self._is_late)
 
     def _send(self, number: int) -> None:
@@ -146,7 +146,7 @@ class VerifiableProducer(VerifiableClient):
         while True:
             try:
                 self._producer.produce(self._options.topic, value, key, on_delivery=partial(self._on_delivery, record))
-            except BufferError:  # as many as it may hold are without an answer
+            except BufferError:  # the queue is full of unacknowledged records
                 self._producer.poll(WAIT_S)
                 if self._is_late:
                     self._producer.purge()
@@ -161,7 +161,7 @@ class VerifiableProducer(VerifiableClient):
 
     def _on_delivery(self, record: dict[str, Any], error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            if error.code() > 0:  # a broker's; librdkafka's own are negative
+            if error.code() > 0:  # a broker's error; librdkafka's own are negative
                 self._note_answer()
             self._note_error(record, error, written_perhaps=error.code() not in _NOT_WRITTEN)
             return
@@ -236,7 +236,7 @@ class VerifiableProducer(VerifiableClient):
         self._events.write(name, transaction=self._transaction, outcome=outcome, **said)
 
     def _call(self, call: Any) -> None:
-        """Repeat a call of the transaction API while its outcome is open, as its contract asks for."""
+        """Repeat a call of the transaction API while its outcome is open, as its contract requires."""
         deadline = min(time.monotonic() + self._options.transaction_deadline, self._deadline)
         while True:
             try:
@@ -249,7 +249,7 @@ class VerifiableProducer(VerifiableClient):
                 return
 
     def _flush(self) -> None:
-        """Wait until every record has its answer; delivery.timeout.ms and --timeout bound it."""
+        """Wait until every record has its result; limited by delivery.timeout.ms and --timeout."""
         while self._producer.flush(WAIT_S):
             if self._stop.at_once or self._is_late:
                 self._producer.purge()
@@ -300,7 +300,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     settings = client_settings(options, "verifiable-producer", given)
     if options.abort_every is not None and "transactional.id" not in settings:
         raise VerifiableError("--abort-every aborts transactions: give --transactional-id too, or leave it out")
-    # librdkafka's own defaults differ from Java's: keys would go to other partitions, and retries could repeat.
+    # librdkafka's own defaults differ from Java's: keys would go to other partitions, and retries could duplicate.
     settings.setdefault("partitioner", "murmur2_random")
     settings.setdefault("acks", "all")
     settings.setdefault("enable.idempotence", "true" if settings["acks"] in ("all", "-1") else "false")

@@ -28,7 +28,7 @@ to the standard error. Docs: docs/benchmarks.md
 
 
 def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
-    """Read the command line; exits with a message where it cannot be read. Returns the settings, and where to write."""
+    """Read the command line; return the settings, and where to write. Exits with a message if it is invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m lab.bench",
         description="Measure sparkonce beside Apache Kafka, Spark's JVM Kafka connector and Delta's JVM sink.",
@@ -83,7 +83,7 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the benchmarks; 0 if all ran, with or without their peers, 1 if one failed. Prints what there is."""
+    """Run the benchmarks and print the results; 0 if all ran, with or without their peers, 1 if one failed."""
     settings, given = parse(arguments)
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip

@@ -1,7 +1,7 @@
-"""The benchmarks of the broker beside Apache Kafka: which there are, and the brokers that they run on.
+"""The benchmarks of the broker beside Apache Kafka: their list, and the brokers that they run on.
 
-Most share two brokers, processes of their own for as long as these benchmarks run; those that start and kill brokers
-come after them, with brokers of their own.
+Most share two brokers in separate processes; those that start and kill brokers
+come after them, with their own brokers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALONE: dict[str, Alone] = {"broker-ready": ready.run_ready, "broker-recovery": r
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run the broker benchmarks that were asked for."""
+    """Run the selected broker benchmarks."""
     shared = [name for name in SHARED if name in settings.names]
     if shared:
         try:

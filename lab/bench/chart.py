@@ -1,6 +1,6 @@
-"""A picture of what was found: how throughput changes with sizes, and the pipelines beside their peers. One SVG.
+"""A chart of the results as one SVG: throughput by size, and the pipelines beside their peers.
 
-A panel for each kind of size, and for each unit of the pipelines; a pair of bars for each line of the results, and bars
+A panel for each kind of size, and for each unit of the pipelines; a pair of bars for each result; bars
 of one panel share a scale. Nothing is loaded from elsewhere, and the colours follow the reader's light or dark scheme.
 """
 
@@ -40,19 +40,19 @@ rect.page { fill: var(--page) } text { fill: var(--ink); font: 12px system-ui, s
 _BAR_HEIGHT = 16
 _RIGHT = 150
 _LETTER_WIDTH = 6.6
-"""About what a letter takes, in pixels."""
+"""The approximate width of a letter, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines that share a scale, each with its label."""
+    """Results that share a scale, each with its label."""
 
     title: str
     lines: tuple[tuple[str, Comparison], ...]
 
 
 def panels(comparisons: Sequence[Comparison]) -> list[Panel]:
-    """Return the comparisons that belong together: rows of sizes, least size first; pipelines by their unit."""
+    """Return the comparisons of each panel: sizes in ascending order; pipelines by their unit."""
     sized: dict[str, list[tuple[int, Comparison]]] = {}
     units: dict[str, list[tuple[str, Comparison]]] = {}
     for comparison in comparisons:
@@ -70,7 +70,7 @@ def panels(comparisons: Sequence[Comparison]) -> list[Panel]:
 
 
 def svg(comparisons: Sequence[Comparison]) -> str | None:
-    """Return the chart of all panels; None where there is nothing to draw."""
+    """Return the chart of all panels; None if there is nothing to draw."""
     found = panels(comparisons)
     if not found:
         return None
@@ -92,7 +92,7 @@ def svg(comparisons: Sequence[Comparison]) -> str | None:
 
 
 def _panel(panel: Panel, top: int) -> tuple[str, int]:
-    """Draw one panel; returns the drawing and its height."""
+    """Draw one panel; return the drawing and its height."""
     most = max(median(side) for _, one in panel.lines for side in (one.ours, one.peer) if side)
     left = 24 + int(max(len(label) for label, _ in panel.lines) * _LETTER_WIDTH)
     parts = [f'<text x="10" y="{top + 16}">{escape(panel.title)}</text>']
@@ -110,7 +110,7 @@ def _panel(panel: Panel, top: int) -> tuple[str, int]:
 
 
 def _told(one: Comparison, is_ours: bool, value: float) -> str:
-    """Return the text of a bar; ours has the ratio too."""
+    """Return the text of a bar; ours includes the ratio."""
     figure = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
     return f"{figure} ({one.ratio:.2f} times)" if is_ours and one.ratio is not None else figure
 

@@ -1,11 +1,11 @@
-"""Three brokers beside three nodes of Apache Kafka: replicated writes, what a leader's death costs, and idling.
+"""Three brokers beside three nodes of Apache Kafka: replicated writes, failover after a leader's death, and idle CPU.
 
-Both clusters are up at once, each broker a process of its own. Topics have three replicas and `min.insync.replicas` 2,
-and clients wait for `acks=all`, with their own defaults for all else.
+Both clusters run at once, each broker in its own process. Topics have three replicas and `min.insync.replicas` 2,
+and clients use `acks=all`, with their defaults for all else.
 
-A death is SIGKILL for the broker that leads the only partition of a topic, while a producer sends a record every few
-milliseconds. The figure is the time from the signal until a record that was sent after it is acknowledged: noticing,
-electing, and the client's finding out. The broker is started again, and in sync, before the next death.
+A death is SIGKILL of the broker that leads the only partition of a topic, while a producer sends a record every few
+milliseconds. The figure is the time from the signal until a record sent after it is acknowledged: detection,
+election, and the client's metadata refresh. The broker is started again, and in sync, before the next death.
 
 The idle cluster has a topic of 1,100 partitions that nobody uses. The figure is the CPU time of one broker, the mean of
 the three, in percent of one core.
@@ -54,11 +54,11 @@ _ASK_AGAIN_S = 0.05
 
 
 class Cluster(Protocol):
-    """What either cluster can do."""
+    """The common interface of both clusters."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin."""
+        """The `bootstrap.servers` of clients."""
 
     def kill(self, broker_id: int, /) -> None:
         """End one broker by SIGKILL."""
@@ -77,12 +77,12 @@ class ClusterSide:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin."""
+        """The `bootstrap.servers` of clients."""
         return self.cluster.bootstrap_servers
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run those of these benchmarks that were asked for."""
+    """Run the selected ones of these benchmarks."""
     wanted = [name for name in CLUSTER_BENCHMARKS if name in settings.names]
     if not wanted:
         return
@@ -158,7 +158,7 @@ _OTHERS = {CLUSTER_FAILOVER: _deaths, CLUSTER_IDLE: _idle}
 
 
 def _wait_of_writes(side: ClusterSide, topic: str, leader: int) -> float:
-    """Kill the leader under a producer; return the seconds until a record sent after that is acknowledged."""
+    """Kill the leader during writes; return the seconds until a record sent after that is acknowledged."""
     producer = Producer({"bootstrap.servers": side.bootstrap_servers, "acks": "all", "log_level": 2})
     acknowledged: list[float] = []
 
@@ -188,7 +188,7 @@ def _wait_of_writes(side: ClusterSide, topic: str, leader: int) -> float:
 
 
 def _wait_in_sync(bootstrap_servers: str, topic: str) -> int:
-    """Wait until all replicas of the only partition are in sync, and return its leader."""
+    """Wait until all replicas of the only partition are in sync; return its leader."""
     admin: AdminClient = admin_of(bootstrap_servers)
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:

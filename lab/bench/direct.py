@@ -1,9 +1,9 @@
-"""The direct path beside the JVM's connectors: ranges of records pass through Spark, and tasks read and write the rows.
+"""The direct path beside the JVM's connectors: Spark passes ranges of records, and tasks read and write the rows.
 
-The queries are those of `pipelines` and `micro_batches`, with ``handOver=ranges`` on our side, over sessions of their
-own; a third side is a program without Spark (`loop`). Spark counts ranges and not records here, so what was written is
-counted after each query: by the log of the table and by its files. `task_memory` watches the workers, `growth` changes
-the partitions and the task slots, `task_parts` says what a task spends its time on; into Kafka: `kafka_sink`.
+The queries are those of `pipelines` and `micro_batches`, with ``handOver=ranges`` on our side, in separate sessions;
+a third side is a program without Spark (`loop`). Spark counts ranges instead of records here, so written rows are
+counted after each query: by the table's log and by its files. `task_memory` watches the workers, `growth` changes
+the partitions and the task slots, `task_parts` divides a task's CPU time; into Kafka: `kafka_sink`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ EXPRESSIONS: Mapping[str, str] = {
     "humidity": "CASE WHEN {0}valid THEN {0}humidity ELSE 0.0 END",
     "label": "concat({0}site, '/', {0}note)",
 }
-"""The columns of ``direct-json-where``: one as it is, five expressions; ``{0}`` is where the document's fields are."""
+"""The columns of ``direct-json-where``: one unchanged, five expressions; ``{0}`` is the prefix of the fields."""
 
 
 def expressions(prefix: str) -> tuple[str, ...]:
-    """Return `EXPRESSIONS` as of a SELECT, over fields that ``prefix`` leads to."""
+    """Return `EXPRESSIONS` as items of a SELECT, over fields under ``prefix``."""
     return tuple(f"{expression.format(prefix)} AS {name}" for name, expression in EXPRESSIONS.items())
 
 
@@ -97,7 +97,7 @@ CASES: Mapping[str, Case] = dict(
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run the direct benchmarks into tables that were asked for."""
+    """Run the selected direct benchmarks into tables."""
     cases = {name: case for name, case in CASES.items() if name in settings.names}
     names = {DIRECT_MICRO, DIRECT_MEMORY, DIRECT_GROWTH, DIRECT_PARTS} & set(settings.names)
     if not cases and not names:
@@ -131,14 +131,14 @@ def _throughput(
     settings: Settings,
     results: Results,
 ) -> None:
-    """Compare the cases, with the program without Spark as a third side; JSON's CPU time has a limit of its own."""
+    """Compare the cases, with the program without Spark as a third side; JSON's CPU time also has a limit."""
     with loop_side(directory) as loop:
         throughput(cases, broker, [*sides, loop], settings, settings.direct_rounds, results)
     results.bounds.extend(cpu_bounds(results))
 
 
 def cpu_bounds(results: Results) -> list[Bound]:
-    """Return the bounds of CPU seconds for a million rows, where there are such limits and they were measured."""
+    """Return the bounds of CPU seconds per million rows, where there is a limit and a figure."""
     return [
         Bound(f"{one.name}-s", one.unit, (median(one.ours),), one.peer, one.peer_name, LIMITS[f"{one.name}-s"])
         for one in results.comparisons

@@ -1,4 +1,4 @@
-"""How the direct path's speed grows: topics of 1, 4, 16 and 64 partitions, sessions of one and of two task slots.
+"""How the direct path scales: topics of 1, 4, 16 and 64 partitions, sessions of one and of two task slots.
 
 All topics have the same number of records. There is no target; `chart` draws the lines.
 """
@@ -26,7 +26,7 @@ def compare_growth(
     settings: Settings,
     results: Results,
 ) -> None:
-    """Compare rows a second for each number of task slots and of partitions; lines are ``NAME-SLOTS-PARTITIONS``."""
+    """Compare rows per second for each number of task slots and of partitions; lines are ``NAME-SLOTS-PARTITIONS``."""
     for partitions in GROWTH_PARTITIONS:
         topic = _topic(name, partitions)
         say(f"filling topic {topic} with {settings.growth_rows:,} records")

@@ -1,7 +1,7 @@
-"""What a guarantee costs: exactly-once beside at-least-once, both ours, in one warm session.
+"""The cost of a guarantee: exactly-once beside at-least-once, both ours, in one warm session.
 
-The two run the same code and differ in the order of the writes: exactly-once puts rows and offsets into one commit,
-at-least-once makes two, one after the other. The rounds take turns and begin with the other one each time (A B, B A),
+Both run the same code and differ in the order of the writes: exactly-once puts rows and offsets into one commit,
+at-least-once makes two, one after the other. The rounds alternate in order (A B, B A),
 so that neither always follows the other. The figures are times, and the ratio is exactly-once to at-least-once: at or
 below 1 the stronger guarantee costs nothing.
 """
@@ -35,7 +35,7 @@ _SIDES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE)
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run those of the two benchmarks that were asked for."""
+    """Run the selected ones of the two benchmarks."""
     names = [name for name in GUARANTEE_BENCHMARKS if name in settings.names]
     if not names:
         return
@@ -49,7 +49,7 @@ def run(settings: Settings, results: Results) -> None:
 
 
 def order_of(round_number: int) -> Sequence[Guarantee]:
-    """Return the order of a round's two queries: the one that was last is first in the next."""
+    """Return the order of a round's two queries: the last one of a round is first in the next."""
     return _SIDES if round_number % 2 == 0 else _SIDES[::-1]
 
 
@@ -62,7 +62,7 @@ class _Bench:
         self._settings = settings
 
     def throughput(self) -> Comparison:
-        """Compare the time that the whole topic takes in large batches; the first round is the warm-up."""
+        """Compare the time of the whole topic in large batches; the first round is the warm-up."""
         rows, rounds = self._settings.guarantee_rows, self._settings.guarantee_rounds
         self._fill("guarantee-rows", rows)
         times: dict[Guarantee, list[float]] = {guarantee: [] for guarantee in _SIDES}
@@ -76,7 +76,7 @@ class _Bench:
         return _comparison(THROUGHPUT, times)
 
     def micro_batches(self) -> Comparison:
-        """Compare the time of a small micro-batch; the first batches of each query are left out."""
+        """Compare the time of a small micro-batch, without the first batches of each query."""
         batches, rounds = self._settings.guarantee_micro_batches + WARM_UP_BATCHES, self._settings.guarantee_rounds
         rows = batches * MICRO_BATCH_ROWS
         self._fill("guarantee-micro", rows)

@@ -1,8 +1,8 @@
 """Kafka to Kafka: Spark's own source and sink beside ours, at-least-once, exactly-once and direct, on the same broker.
 
-All variants run in one warm Spark session and take turns, each round in the opposite order of the one before, so that
-none always follows the same. Each query copies one topic, filled beforehand, into a new topic by Trigger.AvailableNow,
-keys and values. Those with the JVM's source and our sink set the sinks beside each other with all else alike.
+All variants run in one warm Spark session and take turns, each round in the opposite order of the one before.
+Each query copies keys and values of one topic, filled beforehand, into a new topic by Trigger.AvailableNow.
+Variants with the JVM's source and our sink compare only the sinks.
 
 CPU time is that of the whole session: the JVM, its Python workers and the driver's Python. The output of each variant's
 first round, which is dropped, is counted as a ``read_committed`` reader sees it; of direct queries, whose records Spark
@@ -52,16 +52,16 @@ class Variant:
     """A pipeline under measurement."""
 
     name: str
-    """As it ends the names of the results."""
+    """The suffix of the results' names."""
     source: str
     sink: str
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of the sink, besides topic and broker."""
+    """Options of the sink, besides topic and broker."""
     source_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_direct(self) -> bool:
-        """Whether ranges of records pass through Spark, and not the records."""
+        """Whether Spark passes ranges of records, and not the records."""
         return "handOver" in self.source_options
 
     @property
@@ -94,31 +94,31 @@ _DIRECT = Variant(
     {"deliveryGuarantee": Guarantee.EXACTLY_ONCE.value},
     {"handOver": "ranges"},
 )
-"""A mirror: whole records, whose batches are moved or packed without being decoded."""
+"""A mirror: whole records; their batches are copied, or packed into new ones, without being decoded."""
 _DECODED = Variant(
     "decoded", "kafka_once", "kafka_once", _DIRECT.options, {**_DIRECT.source_options, "columns": "key,value"}
 )
-"""The same of keys and values alone, as the peer copies them, which are decoded and encoded."""
+"""The same for keys and values only, as the peer copies them, decoded and encoded."""
 DIRECT = (PEER, _DIRECT, _DECODED)
 DIRECT_MICRO = (PEER, _DIRECT)
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that topics are copied on."""
+    """A broker on which topics are copied."""
 
     name: str
     bootstrap_servers: str
 
     @property
     def suffix(self) -> str:
-        """What ends the names of its results: those on Apache Kafka go without."""
+        """The suffix of its results' names: none for Apache Kafka."""
         return "" if self.name == APACHE_KAFKA else f"-{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one query took."""
+    """The figures of one query."""
 
     rows_per_s: float
     cpu_s_per_million_rows: float
@@ -126,21 +126,21 @@ class Sample:
 
     @property
     def measured_s(self) -> tuple[float, ...]:
-        """The micro-batches but for the first ones."""
+        """The micro-batches without the first ones."""
         return self.batches_s[WARM_UP_BATCHES:]
 
     def told(self) -> str:
-        """Return the line of the progress, for throughput."""
+        """Return the line of progress, for throughput."""
         return f"{self.rows_per_s:,.0f} rows/s, {self.cpu_s_per_million_rows:.2f} CPU s/M rows"
 
     def micro_told(self) -> str:
-        """Return the line of the progress, for micro-batches."""
+        """Return the line of progress, for micro-batches."""
         cpu_s_per_batch = self.cpu_s_per_million_rows / 1e6 * MICRO_BATCH_ROWS
         return f"median {median(self.measured_s):.3f} s, {cpu_s_per_batch:.3f} CPU s a batch"
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run those of the benchmarks that were asked for."""
+    """Run the selected benchmarks."""
     names = [name for name in (*SINK_BENCHMARKS, *DIRECT_KAFKA) if name in settings.names]
     if not names:
         return
@@ -162,7 +162,7 @@ def run(settings: Settings, results: Results) -> None:
 
 
 def order_of(round_number: int, variants: Sequence[Variant]) -> Sequence[Variant]:
-    """Return the order of a round: every other one runs backwards."""
+    """Return the order of a round: every second one is reversed."""
     return variants if round_number % 2 == 0 else variants[::-1]
 
 
@@ -177,7 +177,7 @@ def _session(results: Results) -> tuple[dict[str, str], bool]:
 
 @contextmanager
 def _broker(name: str, results: Results) -> Iterator[Broker | None]:
-    """Start a broker; None where it is not to be had."""
+    """Start a broker; None if it is not available."""
     say(f"the Kafka sinks, on {name}")
     with ExitStack() as stack:
         try:
@@ -202,7 +202,7 @@ class _Bench:
         self._with_jvm = with_jvm
 
     def throughput(self, name: str) -> None:
-        """Compare rows a second, and CPU seconds for a million rows; the first round is the warm-up."""
+        """Compare rows per second, and CPU seconds per million rows; the first round is the warm-up."""
         direct = name in DIRECT_KAFKA
         value_bytes = DIRECT_KAFKA_VALUE_BYTES[name] if direct else SINK_VALUE_BYTES[name]
         rows = self._settings.sink_rows_of(value_bytes, direct=direct)
@@ -221,7 +221,7 @@ class _Bench:
     def _rounds(
         self, name: str, all_variants: Sequence[Variant], topic: str, rows: int, rows_per_batch: int | None
     ) -> dict[str, list[Sample]]:
-        """Let the variants take turns; the first round is the warm-up, and dropped."""
+        """Run the variants in turn; the first round is the warm-up, and dropped."""
         variants = [variant for variant in all_variants if self._with_jvm or not variant.needs_jvm]
         samples: dict[str, list[Sample]] = {variant.name: [] for variant in variants}
         for number in range(self._settings.sink_rounds + 1):
@@ -244,7 +244,7 @@ class _Bench:
         delete_topic(self._broker.bootstrap_servers, name)
 
     def _measure(self, variant: Variant, topic: str, rows: int, rows_per_batch: int | None, *, count: bool) -> Sample:
-        """Copy the topic, and count what has arrived if asked to."""
+        """Copy the topic, and count the output if requested."""
         target = f"{topic}-{variant.name}-{uuid.uuid4().hex[:8]}"
         create_topic(self._broker.bootstrap_servers, target, PARTITIONS)
         outcome = self._side.run(self._query(variant, topic, target, rows_per_batch))
@@ -274,7 +274,7 @@ class _Bench:
 
 
 def comparisons(name: str, suffix: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:
-    """Set each of our variants, and the tuned peer, beside the peer: speeds and CPU time."""
+    """Compare each of our variants, and the tuned peer, with the peer: speeds and CPU time."""
     rows = {variant: tuple(sample.rows_per_s for sample in taken) for variant, taken in samples.items()}
     cpu = {variant: tuple(sample.cpu_s_per_million_rows for sample in taken) for variant, taken in samples.items()}
     found = []
@@ -287,7 +287,7 @@ def comparisons(name: str, suffix: str, samples: Mapping[str, Sequence[Sample]])
 
 
 def micro_comparisons(name: str, suffix: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:
-    """Set our micro-batches beside the peer's; those that are exactly-once have the benchmark's own name."""
+    """Compare our micro-batches with the peer's; exactly-once ones have the benchmark's own name."""
     times = {variant: tuple(s for sample in taken for s in sample.measured_s) for variant, taken in samples.items()}
     cpu = {
         variant: tuple(sample.cpu_s_per_million_rows / 1e6 * MICRO_BATCH_ROWS for sample in taken)

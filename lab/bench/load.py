@@ -1,8 +1,8 @@
-"""Topics and records, through confluent-kafka, alike on any broker; and what the records hold.
+"""Topics and records, through confluent-kafka, equal on any broker; and the records' contents.
 
-Values are bytes that do not compress, words that do, or documents with typed fields. So many are made once and dealt
-over and over, alike in each run, that making them costs the producer nothing and a Parquet writer does not take them
-for a handful that repeat.
+Values are random bytes, words that compress, or documents with typed fields. A pool of values is made once and used
+over and over, equal in each run: large enough that a Parquet writer finds few repetitions, and making them
+costs the producer nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 DEADLINE_S = 120
 QUIET = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
-"""Of clients whose brokers are killed: a lost connection is mended soon, and not logged."""
+"""For clients whose brokers are killed: reconnect soon, and do not log lost connections."""
 _POLL_EVERY = 1000
 _POLL_S = 0.02
 _ASK_AGAIN_S = 0.01
@@ -29,7 +29,7 @@ DOCUMENT_SCHEMA = (
     "id BIGINT, device STRING, site STRING, at TIMESTAMP, day DATE, temperature DOUBLE, humidity DOUBLE, "
     "count INT, valid BOOLEAN, note STRING"
 )
-"""Of `documents`: ten columns of seven types."""
+"""The schema of `documents`: ten columns of seven types."""
 _WORDS = ("arrival", "departure", "delayed", "gate", "runway", "boarding", "carrier", "origin", "distance", "cancelled")
 KEPT_SITE = "gate"
 """A tenth of the documents have it."""
@@ -37,7 +37,7 @@ _BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class LoadError(RuntimeError):
-    """A topic could not be made, filled or read."""
+    """A topic could not be created, filled or read."""
 
 
 def create_topic(
@@ -47,7 +47,7 @@ def create_topic(
     replication_factor: int = 1,
     settings: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a topic, and wait until its partitions answer: Kafka says that it is made before they have leaders.
+    """Create a topic, and wait until its partitions answer: Kafka reports it as created before they have leaders.
 
     Raises:
         LoadError: with the broker's reason.
@@ -62,7 +62,7 @@ def create_topic(
 
 
 def delete_topic(bootstrap_servers: str, topic: str) -> None:
-    """Remove a topic, so that a long run does not fill the disk.
+    """Delete a topic, so that a long run does not fill the disk.
 
     Raises:
         LoadError: with the broker's reason.
@@ -75,9 +75,9 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
 
 
 def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
-    """Return the sum of a topic's end offsets, all asked in one request: the records of a new topic, markers included.
+    """Return the sum of a topic's end offsets, from one request: the records of a new topic, markers included.
 
-    Partitions that do not answer yet, as they have no leader or the broker recovers, are asked again.
+    Partitions without an answer yet, because they have no leader or the broker recovers, are asked again.
 
     Raises:
         LoadError: if a partition does not answer in time.
@@ -121,7 +121,7 @@ def read_to_end(bootstrap_servers: str, topic: str, partitions: int, isolation: 
 
 
 def messages(bootstrap_servers: str, topic: str, partitions: int, isolation: str, limit_s: float) -> Iterator[Message]:
-    """Yield the records of a topic from its beginning, and the ends of partitions, until the caller has enough.
+    """Yield the records of a topic from its beginning, and the ends of partitions, until the caller stops.
 
     Raises:
         LoadError: if that takes too long, or a broker returns an error that is not retriable.
@@ -140,9 +140,9 @@ def messages(bootstrap_servers: str, topic: str, partitions: int, isolation: str
 
 
 def reader(bootstrap_servers: str, isolation: str) -> Consumer:
-    """Return a consumer without a group that reports the ends of partitions: where markers end a log, no record does.
+    """Return a consumer without a group that reports the ends of partitions: a log may end in markers, not in a record.
 
-    A broker that is gone for a while is not logged, and is found again soon.
+    A lost broker is not logged, and reconnected soon.
     """
     return Consumer(
         {
@@ -158,16 +158,16 @@ def reader(bootstrap_servers: str, isolation: str) -> Consumer:
 
 
 def admin_of(bootstrap_servers: str) -> AdminClient:
-    """Return an admin client that keeps to itself what it logs."""
-    # Level 2 is critical: at its end an admin client logs an event that was not fetched, and until then that its
-    # broker is gone.
+    """Return an admin client that logs almost nothing."""
+    # Level 2 is critical: at its end an admin client logs an event that was not fetched, and before that a lost
+    # broker.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
 def fill(
     bootstrap_servers: str, topic: str, rows: int, values: Sequence[bytes], partitions: int, compression: str = "none"
 ) -> None:
-    """Produce ``rows`` records without keys, dealt to the first ``partitions`` of the topic in turn, as are the values.
+    """Produce ``rows`` records without keys, round-robin over the topic's first ``partitions`` and over the values.
 
     Raises:
         LoadError: if a record was not acknowledged.
@@ -218,7 +218,7 @@ def documents() -> Sequence[bytes]:
 
 
 def kept_of(rows: int) -> int:
-    """Return how many of the first ``rows`` records, dealt from `documents`, are of the site `KEPT_SITE`."""
+    """Return how many of the first ``rows`` records of `documents` are of the site `KEPT_SITE`."""
     kept: list[bool] = [json.loads(document)["site"] == KEPT_SITE for document in documents()]
     rounds, rest = divmod(rows, len(kept))
     return rounds * sum(kept) + sum(kept[:rest])

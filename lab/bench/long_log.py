@@ -1,6 +1,6 @@
 """A Delta table with very many versions: a query's commits, written as files of the log; the files of data hold zeros.
 
-For what reads a log. Where rows are read, or a query goes on, `many_versions` is the one.
+For benchmarks that read a log. Where rows are read, or a query continues, use `many_versions`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 APP, QUERY = "app", "4bb9d6c8-0000-0000-0000-000000000001"
 TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAQ"
 SINCE_CHECKPOINT = 50
-"""Versions after the newest checkpoint: half of what delta-rs lets pass between two."""
+"""Versions after the newest checkpoint: half of delta-rs's checkpoint interval."""
 RECORDS = 10
 """In a partition of a batch."""
 FILE_BYTES = 700
@@ -60,6 +60,6 @@ def commit(path: Path, version: int, partitions: int = 4) -> None:
     ]
     actions = [*offsets, {"txn": {"appId": f"sparkonce/{APP}/query/{QUERY}", "version": batch}}]
     name = f"{version:020d}.json"
-    made = path / "_delta_log" / f".{name}"  # a reader finds all of it, or nothing
+    made = path / "_delta_log" / f".{name}"  # a reader finds the whole file, or none
     made.write_text(text + "\n".join(map(json.dumps, actions)) + "\n")
     made.rename(made.with_name(name))

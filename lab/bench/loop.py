@@ -1,9 +1,9 @@
 """A program without Spark that does what a direct query does: confluent-kafka, orjson, pyarrow and deltalake.
 
-It is what one would write in an afternoon, with each library used as its own pages show: two processes that stay, as
+It is what one would write in an afternoon, with each library used as its documentation shows: two processes, as
 many as the sessions have task slots, each with half of the partitions. Records are gathered into files of some hundred
 thousand rows; each is one append to the table, with the partitions' next offsets as Delta's transaction ids. It has no
-leader epochs, no data loss rules, no fencing and no restart: it shows what the rest costs.
+leader epochs, no data loss rules, no fencing and no restart: it shows what these cost.
 
 Started as ``python -m lab.bench.loop ARGUMENT``; requests and answers are those of `spark_side`.
 """
@@ -57,7 +57,7 @@ _TIME = pa.timestamp("us", "UTC")
 
 
 def record_columns(messages: Sequence[Message]) -> pa.Table:
-    """Return the columns of records as they are."""
+    """Return the columns of undecoded records."""
     times = [message.timestamp() for message in messages]
     return pa.table(
         {
@@ -99,7 +99,7 @@ COLUMNS: Mapping[str, Callable[[Sequence[Message]], pa.Table]] = {
     "documents": document_columns,
     "kept": kept_columns,
 }
-"""What the option ``columns`` of a request can say."""
+"""The values of a request's option ``columns``."""
 
 
 def _typed(documents: Sequence[Mapping[str, object]]) -> pa.Table:
@@ -145,7 +145,7 @@ def _append(table: str, rows: pa.Table, topic: str, following: Mapping[int, int]
 
 
 def run_loop(pool: Pool, query: Query) -> Outcome:
-    """Copy a topic into a new table, which is removed afterwards."""
+    """Copy a topic into a new table, which is deleted afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="bench-"))
     table, columns = str(directory / "table"), query.source_options["columns"]
     try:

@@ -1,9 +1,9 @@
-"""A Delta table with thousands of versions behind it, made in seconds.
+"""A Delta table with thousands of versions, made in seconds.
 
-A query has made the first few. What follows are copies of its newest commit, in the form that its writer gave it: new
-names for the files, which are links to the ones that are there, and transaction ids that have moved on. So the log
-says what it would if the query had gone on for so long; no reader can tell, and every row that the log promises is
-there. As either writer would have written checkpoints of the table's state on the way, delta-rs after every hundredth
+A query has made the first few. The others are copies of its newest commit, in its writer's format, with new
+file names, which are links to the existing files, and later transaction ids. So the log is
+what it would be if the query had run that long, for any reader, and every row in the log
+exists. As writers make checkpoints of the table's state, delta-rs after every hundredth
 commit and delta-spark after every tenth, there is one, half a hundred versions before the newest.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 SINCE_CHECKPOINT = 50
-"""Versions: half of what delta-rs lets pass between two checkpoints, so what its readers find on average."""
+"""Versions: half of delta-rs's checkpoint interval, so what its readers find on average."""
 
 Action = dict[str, dict[str, Any]]
 
@@ -38,7 +38,7 @@ class Template:
 
 
 def template(table: Path, versions: int) -> Template:
-    """Prolong the log of a table until it has so many versions."""
+    """Extend a table's log to the given number of versions."""
     log = table / "_delta_log"
     newest = max(int(path.stem) for path in log.glob("*.json") if path.stem.isdigit())
     actions = [json.loads(line) for line in _commit_file(log, newest).read_text().splitlines() if line]
@@ -56,7 +56,7 @@ def template(table: Path, versions: int) -> Template:
 
 @contextmanager
 def copy_of(table: Template, path: Path) -> Iterator[Path]:
-    """Yield a copy of a table, of links to its files, which no writer of Delta ever changes; removed after use."""
+    """Yield a copy of a table with links to its files, which no Delta writer ever changes; deleted after use."""
     shutil.copytree(table.path, path, copy_function=os.link)
     try:
         yield path
@@ -69,7 +69,7 @@ def _commit_file(log: Path, version: int) -> Path:
 
 
 def _moved_on(action: Action, by: int) -> Action:
-    """Return an action as a later commit has it."""
+    """Return an action as it is in a later commit."""
     action = copy.deepcopy(action)
     if "add" in action:
         directory, _, name = action["add"]["path"].rpartition("/")

@@ -1,7 +1,7 @@
 """Small micro-batches from Kafka into Delta, from the trigger to the end of the commit: ours beside the JVM's.
 
 The JVM's side runs twice: with default settings, by which Delta computes a table's state in 50 Spark tasks, and with
-``snapshotPartitions=1``, which suits a small table. Tables are new, or have as many versions behind them as a query
+``snapshotPartitions=1``, which suits a small table. Tables are new, or have as many versions as a query
 makes in a day: see `many_versions`.
 """
 
@@ -33,14 +33,14 @@ _SEED_BATCHES = 3
 
 
 def variants(side: str) -> Mapping[str, Mapping[str, str]]:
-    """Return a side's ways to run, by the name of their figures, with what they set on the session."""
+    """Return a side's variants, by the name of their figures, with their session settings."""
     return {JVM: {}, TUNED: TUNED_CONF} if side == JVM else {OURS: {}}
 
 
 def compare_micro_batches(
     name: str, broker: str, sides: Sequence[SparkSide], settings: Settings, results: Results
 ) -> None:
-    """Compare the time, and the CPU time, of a micro-batch; a query's first batches are left out of the times."""
+    """Compare the time and CPU time of a micro-batch; the times omit a query's first batches."""
     passes = settings.micro_passes
     batches = max(1, settings.micro_batches // passes) + WARM_UP_BATCHES
     _fill(broker, name, batches)
@@ -90,7 +90,7 @@ def compare_direct_micro_batches(
 def comparisons(
     name: str, times: Mapping[str, Sequence[float]], cpu: Mapping[str, Sequence[float]]
 ) -> list[Comparison]:
-    """Set ours beside both ways of the peer: times, and CPU time."""
+    """Compare ours with both variants of the peer: times, and CPU time."""
     found = []
     for peer, line in ((JVM, name), (TUNED, f"{name}-tuned")):
         for unit, of, figures in (("s", line, times), ("CPU s", f"{line}-cpu", cpu)):
@@ -101,7 +101,7 @@ def comparisons(
 
 
 def _templates(name: str, broker: str, sides: Sequence[SparkSide]) -> dict[str, Template]:
-    """Have each side create a table, with versions up to the wanted one less the warm-up; none if it is new."""
+    """Let each side create a table, with the wanted versions less the warm-up; none if it should be new."""
     if name == MICRO_BENCHMARKS[0]:
         return {}
     seed = f"{name}-seed"

@@ -1,8 +1,8 @@
-"""`sparkonce ui` in a browser: how soon a large page is there and follows, and what an open page costs the broker.
+"""`sparkonce ui` in a browser: the time until a large page is shown and updated, and the broker's cost of an open page.
 
-The pages are served by a process of their own, as their users start it. First paint is Chromium's own first contentful
-paint, from the beginning of the navigation on, of a process that has just been started and has seen nothing yet. An
-update is timed from when the record is acknowledged, or the commit is in the log, until the browser shows it.
+A separate process serves the pages, started as users start it. First paint is Chromium's first contentful
+paint, counted from the start of the navigation, of a newly started process. An
+update is timed from the record's acknowledgement, or the commit in the log, until the browser shows it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PagesError(RuntimeError):
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run the benchmarks of pages that were asked for."""
+    """Run the selected benchmarks of pages."""
     chosen = {name: one for name, one in ALL.items() if name in settings.names}
     if not chosen:
         return
@@ -156,7 +156,7 @@ def _report(name: str, paints: Sequence[float], updates: Sequence[float], result
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """One side of the comparison of throughputs: the page that is open."""
+    """One side of the comparison of throughputs: which page is open."""
 
     name: str
     address: str
@@ -193,7 +193,7 @@ ALL = {PAGES_PARTITIONS: _partitions, PAGES_VERSIONS: _versions, PAGES_THROUGHPU
 
 @contextmanager
 def _served(*options: str) -> Iterator[str]:
-    """Serve pages, in a process of their own; yield their address.
+    """Serve pages in a separate process; yield their address.
 
     Raises:
         PagesError: if they do not answer in time.

@@ -1,11 +1,11 @@
 """Our connectors beside the JVM's: one topic in one broker, two Spark sessions of the same settings.
 
-Each side is a process of its own with a session that stays, so that its JVM, its Python workers and its compiled code
+Each side is a separate process with a long-lived session, so that its JVM, its Python workers and its compiled code
 are warm; the sides take turns. Every query reads the whole topic from its beginning with Trigger.AvailableNow and is
 timed from `readStream` to the end of the query. Tables and checkpoints are new for each query. CPU time is that of the
 whole session: the JVM, its Python workers, the driver's Python; not the broker's.
 
-Here is what is compared by rows a second; `micro_batches` and `planning` have the rest, over the same sessions.
+This module compares rows per second; `micro_batches` and `planning` have the rest, over the same sessions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sparkonce.broker_lite.embedded import EmbeddedBroker
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What is read: made when the first benchmark wants it, and removed after the last."""
+    """The topic to read: created for the first benchmark that uses it, and deleted after the last."""
 
     name: str
     rows: Callable[[Settings], int]
@@ -62,20 +62,20 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One benchmark: the topic, and what each side does with it."""
+    """One benchmark: the topic, and each side's pipeline."""
 
     topic: Topic
     ours: Pipeline
     jvm: Pipeline
     every_column_filled: bool = False
-    """Whether a null in the table means that a side did not do its work."""
+    """Whether a null in the table means that a side has failed to decode."""
     kept: Callable[[int], int] = lambda rows: rows
-    """How many rows of the topic's belong into the table."""
+    """How many of the topic's rows belong in the table."""
     others: Mapping[str, Pipeline] = field(default_factory=dict)
-    """What further sides do, by their names."""
+    """The pipelines of further sides, by name."""
 
     def pipeline(self, side: str) -> Pipeline:
-        """Return what a side does."""
+        """Return a side's pipeline."""
         return {OURS: self.ours, JVM: self.jvm, **self.others}[side]
 
 
@@ -84,7 +84,7 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """As the results call it."""
+        """The name in the results."""
 
     def run(self, query: Query) -> Outcome:
         """Run one query to its end; raises `SideError` if it fails."""
@@ -92,7 +92,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one query took."""
+    """The figures of one query."""
 
     rows_per_s: float
     cpu_s_per_million_rows: float
@@ -132,7 +132,7 @@ CASES: Mapping[str, Case] = dict(
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run the Spark benchmarks that were asked for."""
+    """Run the selected Spark benchmarks."""
     names = [name for name in SPARK_BENCHMARKS if name in settings.names]
     if not names:
         return
@@ -163,7 +163,7 @@ def throughput(
     rounds: int,
     results: Results,
 ) -> None:
-    """Compare rows a second, and CPU seconds for a million rows, over whole queries."""
+    """Compare rows per second, and CPU seconds per million rows, over whole queries."""
     filled: set[str] = set()
     names = list(cases)
     for position, (name, case) in enumerate(cases.items()):
@@ -180,7 +180,7 @@ def throughput(
 
 
 def _compare(name: str, case: Case, broker: str, sides: Sequence[Runner], rows: int, rounds: int) -> list[Comparison]:
-    """Let the sides take turns; the first round of each is its warm-up, and dropped."""
+    """Run the sides in turn; the first round of each is its warm-up, and dropped."""
     samples: dict[str, list[Sample]] = {side.name: [] for side in sides}
     for number in range(rounds + 1):
         for side in sides:
@@ -197,13 +197,13 @@ def _compare(name: str, case: Case, broker: str, sides: Sequence[Runner], rows: 
 
 
 def _times(outcome: Outcome) -> str:
-    """Return how long a query took, and how much of that its micro-batches; the rest is starting and stopping it."""
+    """Return how long a query took, and its micro-batches' share; the rest is starting and stopping it."""
     in_batches = sum(batch.trigger_s for batch in outcome.batches)
     return f"{outcome.wall_s:.2f} s" + (f", of these {in_batches:.2f} s in batches" if outcome.batches else "")
 
 
 def comparisons(name: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:
-    """Set ours beside each other side: speeds and CPU time; the lines of sides other than the JVM's name them."""
+    """Compare ours with each other side: speeds and CPU time; the lines of sides other than the JVM's name them."""
     speeds = {side: tuple(one.rows_per_s for one in taken) for side, taken in samples.items()}
     cpu = {side: tuple(one.cpu_s_per_million_rows for one in taken) for side, taken in samples.items()}
     found = []
@@ -236,10 +236,10 @@ def query(case: Case, side: str, broker: str) -> Query:
 
 
 def check(name: str, case: Case, side: str, outcome: Outcome, rows: int) -> None:
-    """See that a query did all of its work.
+    """Check that a query did all of its work.
 
     Raises:
-        SideError: if rows are missing or too many, or columns that should be filled are not.
+        SideError: if rows are missing or surplus, or columns that should be filled are null.
     """
     if outcome.rows is not None and outcome.rows != rows:
         raise SideError(f"{name}: {side} read {outcome.rows} of {rows} rows")

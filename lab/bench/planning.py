@@ -1,7 +1,7 @@
-"""Planning over a topic of 1,000 partitions: its time beside the JVM connector's, and the memory that it takes.
+"""Planning over a topic of 1,000 partitions: its time beside the JVM connector's, and its memory.
 
-Few of the partitions have records, so that a micro-batch has few tasks, but all of them are asked for their offsets in
-each batch and stand in its offsets. The time is Spark's own: of latestOffset, getBatch, queryPlanning and walCommit.
+Few of the partitions have records, so that a micro-batch has few tasks, but all are asked for their offsets in
+each batch and are in its offsets. The time is Spark's own: of latestOffset, getBatch, queryPlanning and walCommit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lab.bench.spark_side import Outcome, Query
 
 ROWS_PER_BATCH = 100
 _SETTLED = 0.2
-"""The part of the batches after which the memory is compared with that at the end."""
+"""The fraction of the batches after which the memory is compared with that at the end."""
 
 
 def compare_planning(name: str, broker: str, sides: Sequence[SparkSide], settings: Settings, results: Results) -> None:
-    """Compare the time that a micro-batch is planned in; a query's first batches are left out."""
+    """Compare the planning time of a micro-batch; a query's first batches are left out."""
     batches = settings.planning_batches + WARM_UP_BATCHES
     _fill(broker, name, batches)
     times: dict[str, list[float]] = {OURS: [], JVM: []}
@@ -41,7 +41,7 @@ def compare_planning(name: str, broker: str, sides: Sequence[SparkSide], setting
 
 
 def watch_memory(name: str, broker: str, side: SparkSide, settings: Settings, results: Results) -> None:
-    """Hold the growth of the planning process, from a fifth of the batches to the last ones, to a limit."""
+    """Check that the planning process grows by no more than a limit, from a fifth of the batches to the last ones."""
     batches = settings.memory_batches
     _fill(broker, name, batches)
     query = Query("kafka_once", "delta_once", broker, name, ROWS_PER_BATCH, watch_memory=True)
@@ -55,7 +55,7 @@ def watch_memory(name: str, broker: str, side: SparkSide, settings: Settings, re
 
 
 def growth_mb(samples: Sequence[tuple[int, float]], batches: int) -> float:
-    """Return the memory at the end less that after a fifth of the batches; samples are of batches done, and megabytes.
+    """Return the memory at the end less that after a fifth of the batches; samples are (batches done, megabytes).
 
     Raises:
         SideError: if there are fewer than two samples.

@@ -1,4 +1,4 @@
-"""What processes took: CPU time and memory, of one or of all below it."""
+"""CPU time and memory of processes, of one or of all its descendants."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil
 
 _WORKER = "daemon"
-"""A word of the command of Spark's Python workers: see `connectors.runtime.memory.DAEMONS`."""
+"""A word in the command of Spark's Python workers: see `connectors.runtime.memory.DAEMONS`."""
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds, user and system, that a process and its descendants have taken, the ended ones too."""
+    """Return the CPU seconds, user and system, of a process and its descendants, including ended ones."""
     total = 0.0
     root = psutil.Process(pid)
     for process in (root, *root.children(recursive=True)):
@@ -41,9 +41,9 @@ def peak_worker_mb(pid: int) -> float:
 
 
 def peak_rss_mb(pid: int) -> float:
-    """Return the peak of a process's resident memory since it started where the system has it, else the current one.
+    """Return a process's peak resident memory since its start if the system has it, else the current one.
 
-    Of a process that has just ended it is 0.
+    For a process that has just ended it is 0.
     """
     try:
         status = Path(f"/proc/{pid}/status")

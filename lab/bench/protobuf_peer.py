@@ -1,7 +1,7 @@
-"""What stands in for Spark's ``from_protobuf``, of which Maven has no version for Spark 4: a function in Java.
+"""A replacement of Spark's ``from_protobuf``, of which Maven has no version for Spark 4: a function in Java.
 
-As ``from_protobuf``, it parses with Google's `DynamicMessage` by the message's descriptor. It returns a Row, which
-Spark converts once more, where that makes Spark's own rows at once.
+Like ``from_protobuf``, it parses with Google's `DynamicMessage` by the message's descriptor. It returns a Row, which
+Spark converts once more; ``from_protobuf`` makes Spark's internal rows directly.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ public final class ParseDocument implements UDF1<byte[], Row> {
 
 
 def jars(directory: Path) -> list[str]:
-    """Return the jars of the function, for `spark.jars`; ``directory`` gets the one that is made here.
+    """Return the jars of the function, for `spark.jars`; the compiled one is written to ``directory``.
 
     Raises:
         PeerMissingError: if Maven cannot fetch what it needs, or there is no Java compiler.

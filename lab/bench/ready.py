@@ -1,8 +1,8 @@
-"""How soon a broker is ready, what it takes while it is idle, and how long it takes to recover after a SIGKILL.
+"""A broker's time until it is ready, its idle memory, and its recovery time after a SIGKILL.
 
 Ours is started as users start it, `python -m sparkonce.broker_lite`, and is ready when it has answered ApiVersions.
-Apache Kafka is stopped and started again on its formatted directory; its port is tried every 50 ms, which its figures
-include. These figures are held to limits, and Kafka's stand beside; only the recovery is a ratio.
+Apache Kafka is stopped and started again on its formatted directory; its port is polled every 50 ms, which its figures
+include. These figures have limits, with Kafka's beside them; only the recovery is a ratio.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def run_ready(name: str, settings: Settings, results: Results) -> None:
 def _starts(
     name: str, data_dir: Path, kafka: RealKafka | None, ready: Callable[[str], None], rounds: int
 ) -> tuple[list[Start], list[Start]]:
-    """Start both in turn, ours and Kafka; returns the starts of each, without the first."""
+    """Start both in turn, ours and Kafka; return the starts of each, without the first."""
     ours: list[Start] = []
     peer: list[Start] = []
     for number in range(rounds + 1):
@@ -96,7 +96,7 @@ def bounds(
     many: tuple[Sequence[Start], Sequence[Start]],
     embedded_ms: Sequence[float],
 ) -> list[Bound]:
-    """Return the five figures that have limits; of both kinds of starts come ours, then Kafka's."""
+    """Return the five figures that have limits; for both kinds of starts ours, then Kafka's."""
 
     def bound(
         name: str, unit: str, starts: tuple[Sequence[Start], Sequence[Start]], figure: Callable[[Start], float]
@@ -165,7 +165,7 @@ def construct_s() -> float:
 
 
 def await_records(bootstrap_servers: str, topic: str, partitions: int, rows: int) -> None:
-    """Wait until every partition returns its end offset, and count.
+    """Wait until every partition returns its end offset, and check the number of records.
 
     Raises:
         LoadError: if a partition does not answer in time, or there are not as many records as ``rows``.
@@ -183,7 +183,7 @@ def await_records(bootstrap_servers: str, topic: str, partitions: int, rows: int
 def _end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int] | None:
     try:
         return end_offsets(bootstrap_servers, topic, partitions)
-    except OSError:  # Kafka listens a little after it says so
+    except OSError:  # Kafka listens a little after it reports that
         return None
 
 
@@ -196,7 +196,7 @@ def run_recovery(name: str, settings: Settings, results: Results) -> None:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         kafka = _kafka(stack, work / "kafka", results)
         if kafka is None:
-            return  # its tools are the load
+            return  # its tools generate the load
         broker = stack.enter_context(EmbeddedBroker(work / "ours", process=True))
         for number in range(settings.rounds + 1):
             for side, killed, found in ((OURS, broker, ours), (KAFKA, kafka, peer)):
@@ -210,7 +210,7 @@ def run_recovery(name: str, settings: Settings, results: Results) -> None:
 
 
 def recovery_s(broker: EmbeddedBroker | RealKafka, topic: str, rows: int) -> float:
-    """Return the seconds from the start after a SIGKILL until the whole topic is served, which is new, then removed.
+    """Return the seconds from the start after a SIGKILL until a whole new topic is served; then delete the topic.
 
     Raises:
         LoadError: if a record that was acknowledged is not there.

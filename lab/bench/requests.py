@@ -1,4 +1,4 @@
-"""Small things, one after another: latency, requests of one record, a request beside a bulk load, transactions."""
+"""Single requests, one after another: latency, requests of one record, a request beside a bulk load, transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.bench.results import Comparison, Results
 from lab.bench.settings import PARTITIONS, TARGETS, Settings
 from lab.bench.sides import KAFKA, Side, in_turn, records_per_second
 from lab.bench.tools import Latency, end_to_end, produce
-from lab.bench.wire import Connection, produce_frame, round_trip_s
+from lab.bench.wire import BrokerConnection, produce_frame, round_trip_s
 
 TRANSACTION_RECORDS = 500
 _LATENCY_VALUE_BYTES = 100
@@ -58,7 +58,7 @@ def small(name: str, sides: Sequence[Side], settings: Settings, results: Results
 
 
 def beside_bulk(name: str, sides: Sequence[Side], settings: Settings, results: Results) -> None:
-    """Time a record of 1 KB, sent every millisecond while ProducerPerformance loads as fast as it can."""
+    """Time a record of 1 KB, sent every millisecond during ProducerPerformance at full speed."""
 
     def once(side: Side, number: int) -> float:
         bulk, quiet = f"{name}-load-{number}", f"{name}-{number}"
@@ -83,10 +83,10 @@ def beside_bulk(name: str, sides: Sequence[Side], settings: Settings, results: R
 
 
 def _beside(bootstrap_servers: str, topic: str, load: Future[float]) -> list[float]:
-    """Return the round trips, in seconds, as long as the load goes on."""
+    """Return the round trips, in seconds, during the load."""
     frame = produce_frame(topic, 0, 1, _BESIDE_VALUE_BYTES)
     samples = []
-    with Connection(bootstrap_servers) as connection:
+    with BrokerConnection(bootstrap_servers) as connection:
         while not load.done():
             samples.append(round_trip_s(connection, frame))
             time.sleep(_BESIDE_EVERY_S)
@@ -107,12 +107,12 @@ def transactions(name: str, sides: Sequence[Side], settings: Settings, results: 
 
 
 def transactions_per_second(bootstrap_servers: str, topic: str, count: int) -> float:
-    """Commit ``count`` transactions; the time begins after the producer's id is there.
+    """Commit ``count`` transactions, timed from after InitProducerId.
 
     Raises:
         LoadError: if one does not commit.
     """
-    # No linger: a commit flushes, and what lingers would be in the figure of both.
+    # No linger: a commit flushes, and lingering would be in the figure of both.
     producer = Producer(
         {"bootstrap.servers": bootstrap_servers, "transactional.id": f"{topic}-bench", "linger.ms": 0, "log_level": 3}
     )

@@ -1,4 +1,4 @@
-"""The results of the benchmarks, as values and text; and, on stderr, how far the run is."""
+"""The results of the benchmarks, as values and text; and progress, on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEGAN = time.monotonic()
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Ours beside the peer's in one benchmark: a sample a round, for micro-batches a sample a batch.
+    """Ours beside the peer's in one benchmark: a sample per round, for micro-batches a sample per batch.
 
     ``peer`` is empty where the peer is missing. ``target`` bounds the ratio of the medians, ours to the peer's: from
     below, or from above where ``less_is_better``.
@@ -40,7 +40,7 @@ class Comparison:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the ratio is on the target's good side; None where there is no ratio or no target."""
+        """Whether the ratio meets the target; None without ratio or target."""
         if self.ratio is None or self.target is None:
             return None
         return self.ratio <= self.target if self.less_is_better else self.ratio >= self.target
@@ -55,7 +55,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A figure of ours that is held to a limit from above, whatever the peer's is; the peer's is reported beside it."""
+    """A figure of ours with an upper limit; the peer's is reported beside it."""
 
     name: str
     unit: str
@@ -76,7 +76,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class BrokerUse:
-    """What a broker's process took during a benchmark: CPU over all measured rounds, memory at its peak so far."""
+    """A broker process's use during a benchmark: CPU over all measured rounds, peak memory so far."""
 
     benchmark: str
     broker: str
@@ -86,13 +86,13 @@ class BrokerUse:
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """CPU seconds for a gigabyte (10^9 bytes) of values."""
+        """CPU seconds per gigabyte (10^9 bytes) of values."""
         return self.cpu_s / self.gigabytes
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A peer that could not be measured, why, and what to do about it."""
+    """A peer that could not be measured, the reason, and the remedy."""
 
     peer: str
     because: str
@@ -105,7 +105,7 @@ class Missing:
 
 @dataclass(slots=True)
 class Results:
-    """Everything that one run found."""
+    """All results of one run."""
 
     settings: dict[str, Any]
     comparisons: list[Comparison] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Results:
         return "\n\n".join(part for part in parts if part)
 
     def markdown(self) -> str:
-        """Return the table as the documentation has it."""
+        """Return the table as in the documentation."""
         header = ("benchmark", "unit", "ours", "peer", "peer is", "ratio", "target", "")
         lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
         for name, *cells in self._rows():
@@ -133,7 +133,7 @@ class Results:
         return "\n".join(lines) + "\n"
 
     def as_json(self) -> str:
-        """Return all samples, with what they were taken on."""
+        """Return all samples, with the machine that they were measured on."""
         machine = {"platform": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
         comparisons = [asdict(one) | {"ratio": one.ratio, "reached": one.reached} for one in self.comparisons]
         document = {
@@ -168,7 +168,7 @@ class Results:
 
 
 def _spread(samples: Sequence[float]) -> str:
-    """Return the median, and the least and the most beside it."""
+    """Return the median, with minimum and maximum."""
     if not samples:
         return "-"
     return f"{_number(median(samples))} ({_number(min(samples))}..{_number(max(samples))})"

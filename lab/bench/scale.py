@@ -1,6 +1,6 @@
-"""Is there a cliff? The same load with more connections, more consumers in a group, more partitions.
+"""Scaling: the same load with more connections, more consumers in a group, more partitions.
 
-Each size is held to Kafka's own speed at that size; the chart shows how both change from size to size.
+Each size is compared with Kafka's speed at that size; the chart shows how both change from size to size.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _delete(topic: str, sides: Sequence[Side]) -> None:
 def group_per_second(bootstrap_servers: str, topic: str, rows: int, members: int, group: str) -> float:
     """Let a group of ``members`` read ``rows`` records, and return the records per second of all together.
 
-    Members hold their partitions paused until each has its share, so that joining is not in the figure.
+    Members keep their partitions paused until each has its assignment, so that joining is not in the figure.
 
     Raises:
         LoadError: if the group does not get its partitions, or its records, in time.
@@ -107,7 +107,7 @@ def group_per_second(bootstrap_servers: str, topic: str, rows: int, members: int
 
 
 class _GroupRun:
-    """What the members of one group share; each is a thread."""
+    """The shared state of one group's members; each is a thread."""
 
     def __init__(self, bootstrap_servers: str, topic: str, rows: int, members: int, group: str) -> None:
         self._conf = {
@@ -152,7 +152,7 @@ class _GroupRun:
         consumer.pause(assigned)
 
     def _settle(self, consumer: Consumer, index: int) -> None:
-        """Take part in rebalances until every member has its share at the same time."""
+        """Take part in rebalances until every member has its assignment at the same time."""
         while not all(self._settled):
             if time.monotonic() > self._deadline or self._over.is_set():
                 self._start.abort()

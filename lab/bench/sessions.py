@@ -1,4 +1,4 @@
-"""Spark sessions under measurement: each a process of its own that stays, so that all in it is warm."""
+"""Spark sessions of benchmarks: each a long-lived process, so that all in it is warm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SideError(RuntimeError):
 
 
 class SparkSide(ChildProcess):
-    """A `lab.bench.spark_side` process, or another that answers as it does."""
+    """A `lab.bench.spark_side` process, or another one with the same protocol."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SparkSide(ChildProcess):
     ) -> None:
         self.name = name
         self.directory = directory / name.replace(" ", "-").replace("'", "")
-        """For what this side writes."""
+        """The folder of this side's output."""
         self.directory.mkdir()
         super().__init__(module, dict(conf), self.directory / "spark.log")
         try:
@@ -50,7 +50,7 @@ class SparkSide(ChildProcess):
             raise
 
     def run(self, query: Query) -> Outcome:
-        """Run one query there.
+        """Run one query in it.
 
         Raises:
             SideError: if it fails.
@@ -78,7 +78,7 @@ def loop_side(directory: Path) -> SparkSide:
 
 
 def session_settings(results: Results) -> tuple[dict[str, str], bool]:
-    """Return the settings of both sides' sessions, alike, and whether the JVM's side can run."""
+    """Return the settings of both sides' sessions, which are equal, and whether the JVM's side can run."""
     try:
         return {**SESSION, **jvm_session()}, True
     except PeerMissingError as error:

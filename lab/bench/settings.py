@@ -1,4 +1,4 @@
-"""How large a run is, and the bounds that its figures are held to."""
+"""The size of a run, and the bounds of its figures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 PARTITIONS = 4
 BATCHES = {"default": None, "64KiB": 65536}
-"""`batch.size` of Kafka's producer in the broker benchmarks: its default is 16 KiB, and measures the client more."""
+"""`batch.size` of Kafka's producer in the broker benchmarks: with its default, 16 KiB, the client limits more."""
 VALUE_BYTES = 100
-"""Of records of benchmarks whose names say nothing else."""
+"""The value size of benchmarks whose names do not say it."""
 MICRO_BATCH_ROWS = 400
 MANY_VERSIONS = 2000
 MANY_PARTITIONS = 1000
@@ -31,7 +31,7 @@ SHARED_BENCHMARKS = (
     "broker-partitions",
 )
 ALONE_BENCHMARKS = ("broker-ready", "broker-recovery")
-"""That start and stop brokers of their own."""
+"""Benchmarks that start and stop their own brokers."""
 BROKER_BENCHMARKS = TOOL_BENCHMARKS + SHARED_BENCHMARKS + ALONE_BENCHMARKS
 THROUGHPUT_BENCHMARKS = (
     "source-noop",
@@ -83,7 +83,7 @@ ALL_BENCHMARKS = (
     + PAGES_BENCHMARKS
 )
 WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS)
-"""Benchmarks that only show how figures change, or what they consist of."""
+"""Benchmarks that only show how figures change, or their parts."""
 
 TARGETS = {
     **dict.fromkeys(TOOL_BENCHMARKS, 1.2),
@@ -126,7 +126,7 @@ TARGETS = {
     VALUES_DECODE_TEN: 0.8,
     PAGES_THROUGHPUT: 0.97,
 }
-"""Bounds of ratios, by the name of the line: a benchmark's, or one that begins so."""
+"""Bounds of ratios, by the name of the line: a benchmark's, or one with that prefix."""
 
 LIMITS = {
     "broker-ready-exec-ms": 100.0,
@@ -142,12 +142,12 @@ LIMITS = {
     "direct-memory-growth-mb": 60.0,
     **{f"{name}-{what}-ms": 1000.0 for name in (PAGES_PARTITIONS, PAGES_VERSIONS) for what in ("paint", "update")},
 }
-"""Bounds of figures themselves, all from above; Kafka's are reported beside them."""
+"""Upper bounds of figures; Kafka's are reported beside them."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSizes:
-    """How much the broker benchmarks do in a round, apart from what `rows` says."""
+    """The amounts of the broker benchmarks in a round, apart from `rows`."""
 
     latency_records: int
     small_records: int
@@ -166,30 +166,30 @@ class Settings:
     rounds: int
     json_rows: int
     micro_batches: int
-    """That are measured of each variant, in all passes together."""
+    """Measured for each variant, in all passes together."""
     micro_passes: int
     planning_batches: int
-    """That are measured in each round."""
+    """Measured in each round."""
     memory_batches: int
     guarantee_rows: int
     guarantee_rounds: int
-    """Of both guarantees: they differ by little, so there are more of them."""
+    """For both guarantees: they differ by little, so there are more of them."""
     guarantee_micro_batches: int
-    """That are measured in each query."""
+    """Measured in each query."""
     sink_rows: int
     sink_rounds: int
     sink_micro_batches: int
-    """That are measured in each query, of which there is one a round."""
+    """Measured in each query, of which there is one per round."""
     sink_brokers: tuple[str, ...]
     cluster_deaths: int
-    """Of leaders, on each side."""
+    """Deaths of leaders, on each side."""
     direct_rows: int
     direct_rounds: int
     direct_json_rows: int
     direct_kafka_rows: int
     values_rows: int
     growth_rows: int
-    """In each topic, whatever the number of its partitions."""
+    """Records per topic, for any number of partitions."""
     growth_rounds: int
     broker: BrokerSizes
 
@@ -207,7 +207,7 @@ class Settings:
         return self.direct_rows if value_bytes <= 100 else max(1, self.direct_rows // 5)
 
     def rounds_of(self, what: str) -> int:
-        """Return the number of measured rounds; to consume takes a second or two, so noise weighs more: double."""
+        """Return the number of measured rounds; consuming takes a second or two and is noisier: twice as many."""
         return self.rounds * 2 if what == "consume" else self.rounds
 
 

@@ -1,4 +1,4 @@
-"""The two brokers under measurement, both up at once, and the rounds that they take in turn."""
+"""The two brokers under measurement, both running, and their alternating rounds."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class Side:
     process: psutil.Process
 
     def peak_rss_mb(self) -> float:
-        """Return the peak of resident memory since the start where the system provides it, else the current one."""
+        """Return the peak resident memory since the start if the system has it, else the current one."""
         return peak_rss_mb(self.process.pid)
 
     def cpu_s(self) -> float:
-        """Return the CPU time that the broker's process has taken since its start."""
+        """Return the CPU time of the broker's process since its start."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
 
 def rss_mb(pid: int) -> float:
-    """Return a process's resident memory now."""
+    """Return a process's current resident memory."""
     return float(psutil.Process(pid).memory_info().rss / 1e6)
 
 
 @contextmanager
 def both() -> Iterator[Sequence[Side]]:
-    """Start ours and Kafka, each in a process of its own; ours is the first.
+    """Start ours and Kafka, each in a separate process; ours is the first.
 
     Raises:
         PeerMissingError: if Kafka or a Java is missing.
@@ -79,7 +79,7 @@ def in_turn(
 ) -> list[tuple[Figure, ...]]:
     """Run the sides alternately (A B A B) and return the figures of each, in the order of `sides`.
 
-    ``once`` gets the side and the number of the round; round 0 is the warm-up, and dropped.
+    ``once`` receives the side and the number of the round; round 0 is the warm-up, and dropped.
     """
     figures: list[list[Figure]] = [[] for _ in sides]
     for number in range(0 if warm_up else 1, rounds + 1):

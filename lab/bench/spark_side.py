@@ -1,7 +1,7 @@
-"""One Spark session in a process of its own, which runs queries as the benchmark asks for them.
+"""One Spark session in a separate process, which runs queries on request.
 
-Started by `lab.bench.sessions` as ``python -m lab.bench.spark_side SESSION_JSON``. Requests come as JSON
-lines on the standard input, answers go as JSON lines to what was the standard output: Spark's own chatter is sent to
+Started by `lab.bench.sessions` as ``python -m lab.bench.spark_side SESSION_JSON``. Requests are JSON
+lines on the standard input, answers JSON lines on the original standard output: Spark's own output goes to
 stderr.
 """
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 PLANNER = "python_streaming_source_runner"
-"""A word of the command of the process in which a Python source plans, on the driver."""
+"""A word in the command of the process in which a Python source plans, on the driver."""
 PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit")
-"""Parts of a micro-batch in Spark's progress: from asking for offsets to the plan, and the log of what was planned."""
+"""Parts of a micro-batch in Spark's progress: from asking for offsets to the write-ahead log."""
 _TOPIC_SINKS = ("kafka", "kafka_once")
 _TABLE_SINKS = ("delta", "delta_once")
 _WATCH_EVERY_S = 1
@@ -41,9 +41,9 @@ _MOST_OF_AN_ERROR = 1500
 class Query:
     """A streaming query from the earliest to the latest offset of a topic, into nothing, a table or a topic.
 
-    A topic, and where it is, are named by ``sink_options``; it gets keys and values, a table all columns that the
-    ``selections`` leave, which are applied one after another. ``rows_per_batch`` None reads the topic in one
-    micro-batch; ``conf`` is set on the session for its length. ``table`` None makes a table that is removed afterwards.
+    ``sink_options`` name an output topic and its broker; it gets keys and values, a table all columns of the
+    ``selections``, which are applied one after another. ``rows_per_batch`` None reads the topic in one
+    micro-batch; ``conf`` is set on the session during the query. ``table`` None makes a table that is deleted later.
     """
 
     source: str
@@ -55,21 +55,21 @@ class Query:
     sink_options: Mapping[str, str] = field(default_factory=dict)
     source_options: Mapping[str, str] = field(default_factory=dict)
     selections: Sequence[Sequence[str]] = ()
-    """SQL expressions, as of ``selectExpr``."""
+    """SQL expressions, as in ``selectExpr``."""
     where: str | None = None
-    """A condition on the columns that the selections leave."""
+    """A condition on the columns after the selections."""
     table: str | None = None
     app_id: str = "bench"
     count_table: bool = False
-    """Whether to count what has arrived in the table."""
+    """Whether to count the rows of the table."""
     java_functions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """By its name in SQL, the class of a function in Java, and the type it returns, as DDL."""
+    """By its SQL name, the Java class of a function, and its return type as DDL."""
     watch_memory: bool = False
-    """Whether to look at the memory of the planning process while the query runs."""
+    """Whether to sample the planning process's memory during the query."""
 
     @property
     def is_direct(self) -> bool:
-        """Whether ranges of records pass through Spark, and not the records."""
+        """Whether Spark passes ranges of records, and not the records."""
         return self.source_options.get("handOver") == "ranges"
 
 
@@ -84,32 +84,32 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the log of a table says."""
+    """Counts by a table's log."""
 
     rows: int
     nulls: Mapping[str, int]
-    """By column, where the statistics have it."""
+    """Nulls by column, where the statistics have them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a query took: all of it by the clock, the CPU time of the whole session, and each micro-batch with rows."""
+    """The figures of a query: total time, the CPU time of the whole session, and each micro-batch with rows."""
 
     wall_s: float
     rows: int | None
-    """Records that Spark reports to have read; None for a direct query, of which it counts the ranges."""
+    """Records read by Spark's count; None for a direct query, for which Spark counts the ranges."""
     batches: tuple[Batch, ...]
     cpu_s: float = 0.0
     table: Mapping[str, Any] | None = None
-    """The fields of `Counted`, if that was asked for."""
+    """The fields of `Counted`, if requested."""
     memory_mb: Sequence[tuple[int, float]] = ()
-    """The number of batches done, and the resident memory of the planning process then."""
+    """The number of batches done, and the planning process's resident memory then."""
     peak_worker_mb: float = 0.0
-    """The most resident memory that a Python worker of the session had since it started."""
+    """The peak resident memory of the session's Python workers since their start."""
 
 
 def run_query(spark: SparkSession, query: Query) -> Outcome:
-    """Run a query to its end and remove what it wrote."""
+    """Run a query to its end and delete its output."""
     for name, value in query.conf.items():
         spark.conf.set(name, value)
     for name, (java_class, returns) in query.java_functions.items():
@@ -193,7 +193,7 @@ def count(table: str, *, read_files: bool = False) -> Counted:
     """Count the rows of a table, and the nulls of its columns, by its log.
 
     Raises:
-        ValueError: if ``read_files``, and the files do not hold the rows that the log says.
+        ValueError: if ``read_files``, and the files hold another number of rows than the log.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

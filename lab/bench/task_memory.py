@@ -1,8 +1,8 @@
-"""The memory of a task that reads and writes directly, with large fetches and files: its peak, and whether it is flat.
+"""The memory of a task that reads and writes directly, with large fetches and files: its peak and its growth.
 
 A new session reads a small topic, and then one four times as large, with the same number of tasks. The figure is the
-largest peak of resident memory of a Python worker since its start, after each of the two; so the second can only be
-higher, and by how much is what four times the data adds.
+largest peak of resident memory of a Python worker since its start, after each of the two; the difference is what
+four times the data adds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMES_LARGER = 4
 def watch_task_memory(
     name: str, broker: str, conf: Mapping[str, str], directory: Path, settings: Settings, results: Results
 ) -> None:
-    """Hold the peak of a worker, and its growth with the data, to limits."""
+    """Check a worker's peak, and its growth with the data, against limits."""
     most = settings.direct_rows_of(RECORD_BYTES)
     say(f"{name}: starting a session of its own")
     home = directory / name
@@ -51,7 +51,7 @@ def _peak_mb(name: str, broker: str, side: SparkSide, rows: int) -> float:
 
 
 def query(broker: str, topic: str) -> Query:
-    """Return the query that is watched."""
+    """Return the measured query."""
     return Query(
         "kafka_once",
         "delta_once",

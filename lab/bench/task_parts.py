@@ -1,9 +1,9 @@
-"""What a direct task spends processor time on, by parts and without Spark: fetching, decoding, values, files.
+"""The CPU time of a direct task by parts, without Spark: fetching, decoding, values, files.
 
-One process reads one partition again and again, each time going one step further: it only fetches, then decodes
-records, then JSON, then writes Parquet files. The figure of a part is what its step adds, in the process's own
-processor time for a million rows, which a busy machine changes less than times by the clock. There is no target: it
-says what bounds the other benchmarks.
+One process reads one partition again and again, each time with one more step: it only fetches, then decodes
+records, then JSON, then writes Parquet files. The figure of a part is what its step adds, in the process's
+CPU time per million rows, which is less noisy on a busy machine than elapsed time. There is no target: it
+shows what limits the other benchmarks.
 
 The measuring process is ``python -m lab.bench.task_parts BROKER TOPIC OPTIONS ROUNDS``.
 """
@@ -87,7 +87,7 @@ def _in_a_process(
 
 
 class Steps:
-    """A partition, and how far one can go with it."""
+    """The steps over one partition."""
 
     def __init__(self, broker: str, topic: str, options: Mapping[str, str]) -> None:
         given = {"kafka.bootstrap.servers": broker, "subscribe": topic}
@@ -133,7 +133,7 @@ class Steps:
         assert read == self.rows
 
     def named(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield the steps in order, each by the name of what it adds."""
+        """Yield the steps in order, each by the name of its part."""
         yield "fetch", self.fetch
         yield "decode", self.decode
         if self._typed.rows.decoding is not None:
@@ -154,7 +154,7 @@ def _writer(directory: str, schema: pa.Schema) -> TableWriter:
 
 
 def parts(steps: Steps, rounds: int) -> dict[str, list[float]]:
-    """Return what each step adds, in CPU seconds for a million rows, a figure a round; the warm-up is dropped."""
+    """Return what each step adds, in CPU seconds per million rows, a figure per round; the warm-up is dropped."""
     found: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         before = 0.0
@@ -169,7 +169,7 @@ def parts(steps: Steps, rounds: int) -> dict[str, list[float]]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, and print what was found as JSON."""
+    """Measure, and print the figures as JSON."""
     broker, topic, options, rounds = arguments
     keep_freed_memory()
     steps = Steps(broker, topic, json.loads(options))

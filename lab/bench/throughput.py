@@ -1,7 +1,7 @@
-"""Kafka's ProducerPerformance and ConsumerPerformance: records a second, and the broker's CPU time for a gigabyte.
+"""Kafka's ProducerPerformance and ConsumerPerformance: records per second, and the broker's CPU time per gigabyte.
 
 The tools' JVMs are new for each round, on either side. A produce round writes a new topic with four partitions; a
-consume round reads a topic of the page cache.
+consume round reads a topic from the page cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VALUE_BYTES = {"100B": 100, "1KiB": 1024}
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of a tool: its speed, and the CPU time that the broker took meanwhile."""
+    """One round of a tool: its speed, and the broker's CPU time."""
 
     records_per_second: float
     cpu_s: float
@@ -30,14 +30,14 @@ class Round:
 
 
 def compare(name: str, sides: Sequence[Side], settings: Settings, results: Results) -> None:
-    """Run one benchmark of the name ``broker-<produce|consume>-<size of a value>-<size of a batch>``."""
+    """Run one benchmark named ``broker-<produce|consume>-<size of a value>-<size of a batch>``."""
     _, what, size, batch = name.split("-")
     value_bytes, batch_bytes = _VALUE_BYTES[size], BATCHES[batch]
     rows = settings.rows_of(value_bytes)
     for side in sides:
         say(f"{name}: warm-up of {side.name}")
         create_topic(side.bootstrap_servers, f"{name}-warm", PARTITIONS)
-        # The topic that is consumed later; for produce, a fifth is enough to warm the broker.
+        # The topic to consume later; for produce, a fifth is enough to warm the broker.
         written = rows if what == "consume" else max(1, rows // 5)
         produce(side.bootstrap_servers, f"{name}-warm", written, value_bytes, batch_bytes)
 
@@ -67,7 +67,7 @@ def compare(name: str, sides: Sequence[Side], settings: Settings, results: Resul
 
 
 def report(name: str, ours: Sequence[Round], peer: Sequence[Round], gigabytes: float, results: Results) -> None:
-    """Add the two lines of one benchmark: speed, and CPU time for a gigabyte of values."""
+    """Add the two lines of one benchmark: speed, and CPU time per gigabyte of values."""
     speeds = [tuple(one.records_per_second for one in side) for side in (ours, peer)]
     cpus = [tuple(one.cpu_s / gigabytes for one in side) for side in (ours, peer)]
     cpu = f"{name}-cpu"

@@ -1,4 +1,4 @@
-"""Kafka's own load tools: how they are called, and what they print."""
+"""Kafka's own load tools: how they are called, and how their output is parsed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _P99 = re.compile(r"Percentiles: .*\b99th = (\d+)")
 
 
 class ToolError(RuntimeError):
-    """One of Kafka's tools failed, or said something unexpected."""
+    """One of Kafka's tools failed, or printed something unexpected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What EndToEndLatency found, in milliseconds."""
+    """The result of EndToEndLatency, in milliseconds."""
 
     average_ms: float
     p99_ms: float
@@ -30,7 +30,7 @@ def produce(
 ) -> float:
     """Run ProducerPerformance with acks=all and return its records per second.
 
-    ``batch_bytes`` None leaves the tool's default; ``properties`` are more of the producer's, as NAME=VALUE.
+    ``batch_bytes`` None uses the tool's default; ``properties`` are further producer settings, as NAME=VALUE.
 
     Raises:
         ToolError: if the tool fails.
@@ -71,7 +71,7 @@ def end_to_end(bootstrap_servers: str, topic: str, rows: int, value_bytes: int) 
 
 
 def produced_per_second(said: str) -> float:
-    """Read the summary, the last of the lines that ProducerPerformance prints."""
+    """Parse the summary, the last line of ProducerPerformance."""
     found = _PRODUCED.findall(said)
     if not found:
         raise ToolError(f"ProducerPerformance printed no figures: {said[-500:]}")
@@ -79,7 +79,7 @@ def produced_per_second(said: str) -> float:
 
 
 def consumed_per_second(said: str, rows: int) -> float:
-    """Read the table of ConsumerPerformance by its header."""
+    """Parse the table of ConsumerPerformance by its header."""
     lines = [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
     header = next((line for line in lines if "fetch.nMsg.sec" in line), None)
     last: Sequence[str] = lines[-1] if lines else []
@@ -92,10 +92,10 @@ def consumed_per_second(said: str, rows: int) -> float:
 
 
 def latency(said: str) -> Latency:
-    """Read the summary of EndToEndLatency.
+    """Parse the summary of EndToEndLatency.
 
-    The tool cuts percentiles down to whole milliseconds, so a p99 below one is 0 and has no ratio: the upper end of
-    that millisecond is given, on either side.
+    The tool rounds percentiles down to whole milliseconds, so a p99 below one is 0 and has no ratio: the upper end of
+    that millisecond is returned, on either side.
     """
     average, p99 = _AVERAGE.search(said), _P99.search(said)
     if average is None or p99 is None:

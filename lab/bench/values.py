@@ -1,8 +1,8 @@
-"""Values that a schema registry's schemas describe, beside Spark's from_avro, Java's Protobuf and fastavro.
+"""Values with schemas of a schema registry, beside Spark's from_avro, Java's Protobuf and fastavro.
 
 The records are those of `load.documents`, ten nullable fields of seven types, in Confluent's wire format. Spark's side
-strips the first five bytes and names the schema, since its from_avro knows no registry; ours asks an embedded one.
-Decoding alone is measured in this process, on bytes that lie in memory.
+strips the first five bytes and names the schema, since its from_avro has no registry; ours asks an embedded one.
+Decoding alone is measured in this process, on bytes in memory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from sparkonce.registry_lite.embedded import EmbeddedRegistry
 FASTAVRO = "fastavro"
 WRITERS = 10
 _PEER_RECORDS = 20_000
-"""That fastavro decodes in a round."""
+"""Records that fastavro decodes in a round."""
 _EPOCH = date(1970, 1, 1)
 _TYPES: dict[str, Any] = {
     "id": "long",
@@ -67,14 +67,14 @@ _TYPES: dict[str, Any] = {
 
 
 def writer_schema(turned: int = 0) -> str:
-    """Return a schema of the documents; ``turned`` says at which of its fields it begins."""
+    """Return a schema of the documents; ``turned`` is the index of its first field."""
     names = list(_TYPES)[turned:] + list(_TYPES)[:turned]
     fields = [{"name": name, "type": ["null", _TYPES[name]], "default": None} for name in names]
     return json.dumps({"type": "record", "name": "Document", "fields": fields})
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return the documents, with moments and days as numbers."""
+    """Return the documents, with timestamps and dates as numbers."""
     made = [json.loads(document) for document in documents()]
     for row in made:
         row["at"] = round(datetime.fromisoformat(row["at"]).timestamp() * 1_000_000)
@@ -83,7 +83,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def encoded(schemas: Sequence[str]) -> list[bytes]:
-    """Return the documents as Avro, written by fastavro with each of the schemas in turn."""
+    """Return the documents as Avro, encoded by fastavro with each of the schemas in turn."""
     import fastavro
 
     plain = [_without_logical(schema) for schema in schemas]
@@ -97,7 +97,7 @@ def encoded(schemas: Sequence[str]) -> list[bytes]:
 
 
 def _without_logical(schema: str) -> str:
-    """Return a schema whose moments and days are numbers, as `rows` has them."""
+    """Return a schema whose timestamps and dates are numbers, as in `rows`."""
     document = json.loads(schema)
     for field in document["fields"]:
         kind = field["type"][1]
@@ -106,7 +106,7 @@ def _without_logical(schema: str) -> str:
 
 
 def protobuf_values() -> list[bytes]:
-    """Return the documents as `protobuf_peer.PROTO` has them, written by Google's package."""
+    """Return the documents as messages of `protobuf_peer.PROTO`, encoded by Google's package."""
     from google.protobuf.message_factory import GetMessageClass
 
     from sparkonce.connectors.values.protobuf.schema import compile_text, read_set
@@ -122,7 +122,7 @@ def protobuf_values() -> list[bytes]:
 
 
 def run(settings: Settings, results: Results) -> None:
-    """Run the benchmarks of values that were asked for."""
+    """Run the selected benchmarks of values."""
     names = set(VALUES_BENCHMARKS) & set(settings.names)
     if names & _PIPELINES.keys():
         _pipelines([name for name in _PIPELINES if name in names], settings, results)
@@ -166,9 +166,9 @@ class _Kind:
     schema: Callable[[], str]
     values: Callable[[], Sequence[bytes]]
     path: wire.Path | None
-    """Of the message, behind the schema's id."""
+    """The message's bytes after the schema's id."""
     peer: Callable[[], str]
-    """The expression of Spark's side that makes columns of ``value``."""
+    """The expression of Spark's side that decodes ``value`` into columns."""
     jars: Callable[[Path], Sequence[str]]
     java_functions: Mapping[str, tuple[str, str]]
 
@@ -232,7 +232,7 @@ def _decoding(names: set[str], settings: Settings, results: Results) -> None:
 
 
 def _speeds(decode: Callable[[], int], rounds: int) -> tuple[float, ...]:
-    """Return how many records a CPU second each round decodes, after one that is not counted."""
+    """Return how many records per CPU second each round decodes, after an uncounted one."""
     decode()
     found = []
     for _ in range(rounds):
@@ -243,7 +243,7 @@ def _speeds(decode: Callable[[], int], rounds: int) -> tuple[float, ...]:
 
 
 def _decode(schemas: Sequence[str], count: int) -> Callable[[], int]:
-    """Return what decodes records into columns once."""
+    """Return a function that decodes records into columns once."""
     distinct = encoded(schemas)
     values = [distinct[at % len(distinct)] for at in range(count)]
     tree = avro.parse(schemas[0])

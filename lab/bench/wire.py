@@ -1,6 +1,6 @@
-"""Single requests over plain sockets: a client that costs little, so that what is measured is the broker.
+"""Single requests over plain sockets: a cheap client, so that the broker is measured.
 
-The bytes of a request are made once and sent again and again; an answer is checked for its error code.
+A request's bytes are made once and sent again and again; a response is checked for its error code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RECEIVE_BYTES = 65536
 _TIMESTAMP_MS = 1_700_000_000_000
 
 
-class Connection:
+class BrokerConnection:
     """One connection to a broker; requests are answered in their order."""
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -37,7 +37,7 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> BrokerConnection:
         return self
 
     def __exit__(
@@ -46,11 +46,11 @@ class Connection:
         self.socket.close()
 
     def send(self, frame: bytes) -> None:
-        """Send a whole request, its size included."""
+        """Send a whole request with its size."""
         self.socket.sendall(frame)
 
     def receive(self) -> bytes | None:
-        """Read what has come; returns an answer's frame without its size once it is whole, else None.
+        """Read what has arrived; return a response's frame without its size once it is complete, else None.
 
         Raises:
             LoadError: if the broker has closed the connection.
@@ -69,7 +69,7 @@ class Connection:
         return frame
 
     def ask(self, frame: bytes) -> bytes:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its response.
 
         Raises:
             LoadError: if the broker closes the connection.
@@ -82,13 +82,13 @@ class Connection:
 
 
 def api_versions(bootstrap_servers: str) -> None:
-    """Connect, ask for ApiVersions, and wait for the answer: the first thing that every client does.
+    """Connect, send ApiVersions, and wait for the response: the first request of every client.
 
     Raises:
         LoadError: if the answer is an error.
         OSError: if there is no connection.
     """
-    with Connection(bootstrap_servers) as connection:
+    with BrokerConnection(bootstrap_servers) as connection:
         answer = connection.ask(_sized(encode_request_header(ApiKey.API_VERSIONS, 0, 1, "bench")))
     (error_code,) = struct.unpack_from(">h", answer, 4)
     if error_code:
@@ -96,10 +96,10 @@ def api_versions(bootstrap_servers: str) -> None:
 
 
 def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int] | None:
-    """Ask for the end offsets of all partitions in one request; None where one is not served yet.
+    """Request the end offsets of all partitions at once; None where a partition is not served yet.
 
-    An admin client asks for metadata first, and librdkafka's waits up to three seconds if the connection that it began
-    with goes down meanwhile, as it does: those seconds would be the client's.
+    An admin client requests metadata first, and librdkafka's waits up to three seconds if its first connection
+    is lost meanwhile, as it is here: that would measure the client.
 
     Raises:
         LoadError: if the broker closes the connection.
@@ -110,7 +110,7 @@ def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int
         ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, replica_id=-1, isolation_level=0, topics=[(topic, asked)]
     )
     header = encode_request_header(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, 1, "bench")
-    with Connection(bootstrap_servers) as connection:
+    with BrokerConnection(bootstrap_servers) as connection:
         answer = connection.ask(_sized(header + apis.encode_request(request, _LIST_OFFSETS_VERSION)))
     _, position = read_response_header(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, answer)
     said = apis.decode_response(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, memoryview(answer)[position:])
@@ -119,7 +119,7 @@ def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int
 
 
 def produce_frame(topic: str, partition: int, records: int, value_bytes: int) -> bytes:
-    """Return a Produce request of one batch with acks=all, its size included."""
+    """Return a Produce request of one batch with acks=all, with its size."""
     batch = encode_batch([Record(None, bytes(value_bytes), _TIMESTAMP_MS)] * records)
     wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(partition, batch)])
     request = produce.ProduceRequest(None, -1, 30_000, [wanted])
@@ -128,10 +128,10 @@ def produce_frame(topic: str, partition: int, records: int, value_bytes: int) ->
 
 
 def check_produced(answer: bytes) -> None:
-    """Look at the answer of a request of `produce_frame`.
+    """Check the response to a request of `produce_frame`.
 
     Raises:
-        LoadError: if the batch was refused.
+        LoadError: if the batch was rejected.
     """
     _, position = read_response_header(ApiKey.PRODUCE, _PRODUCE_VERSION, answer)
     result = produce.decode_response(_PRODUCE_VERSION, memoryview(answer)[position:]).topics[0].partitions[0]
@@ -139,11 +139,11 @@ def check_produced(answer: bytes) -> None:
         raise LoadError(f"Produce to partition {result.partition}: error {result.error_code}")
 
 
-def round_trip_s(connection: Connection, frame: bytes) -> float:
-    """Return the seconds from sending a Produce request to its answer.
+def round_trip_s(connection: BrokerConnection, frame: bytes) -> float:
+    """Return the seconds from sending a Produce request to its response.
 
     Raises:
-        LoadError: if the batch was refused.
+        LoadError: if the batch was rejected.
     """
     began = time.perf_counter()
     answer = connection.ask(frame)
@@ -153,14 +153,14 @@ def round_trip_s(connection: Connection, frame: bytes) -> float:
 
 
 def requests_per_second(bootstrap_servers: str, frames: Sequence[bytes], requests: int) -> float:
-    """Let as many connections as there are frames send theirs over and over, each when its last is answered.
+    """Send a frame over and over on each connection, the next when the last one is answered.
 
     Raises:
-        LoadError: if a batch was refused, or nothing came for a minute.
+        LoadError: if a batch was rejected, or no response arrived for a minute.
     """
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
-        connections = [stack.enter_context(Connection(bootstrap_servers)) for _ in frames]
+        connections = [stack.enter_context(BrokerConnection(bootstrap_servers)) for _ in frames]
         for connection, frame in zip(connections, frames, strict=True):
             selector.register(connection.socket, selectors.EVENT_READ, (connection, frame))
         sent, answered = 0, 0

@@ -1,1 +1,1 @@
-"""Spark's own Kafka sink and ours under the same kills: what readers of the output see twice."""
+"""Spark's own Kafka sink and ours under the same kills: duplicates that readers of the output see."""

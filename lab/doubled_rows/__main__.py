@@ -42,13 +42,13 @@ TITLES = {JVM: "kafka -> kafka (Spark's JVM connector)", OURS: "kafka_once -> ka
 _SESSION = {
     "spark.master": "local[2,4]",  # two cores; a task may fail three times
     "spark.driver.memory": "1g",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100",  # so that a task hands its rows on bit by bit
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100",  # so that a task passes its rows on in small batches
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found, for the table, the last line and the exit code: counts by pipeline and kill."""
+    """The results, for the table, the last line and the exit code: counts by pipeline and kill."""
 
     counts: Mapping[tuple[str, Kill], Count]
 
@@ -74,7 +74,7 @@ class Findings:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison; returns the exit code."""
+    """Run the comparison; return the exit code."""
     options = _parse(arguments)
     conf, pipelines = dict(_SESSION), [JVM, OURS] if options.only is None else [options.only]
     try:
@@ -100,7 +100,7 @@ def compare(
     """Run every kill with every pipeline, and print a line for each.
 
     Raises:
-        SessionError, LoadError: if a pipeline did not get through.
+        SessionError, LoadError: if a pipeline did not finish.
     """
     counts = {}
     sent = [(record.key, record.value) for record in source.records]
@@ -116,7 +116,7 @@ def compare(
 
 
 def _send(bootstrap_servers: str, records: int) -> Input:
-    """Publish flights to a new topic, and read back where they lie."""
+    """Publish flights to a new topic, and read back their offsets."""
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap_servers, topic, PARTITIONS)
     publish(bootstrap_servers, topic, dataset.messages(dataset.flights().slice(0, records)), lambda _: None)

@@ -1,9 +1,9 @@
-"""A query that copies a topic to another, through Spark's own connector or through ours, and the fault within it.
+"""A query that copies a topic to another, through Spark's own connector or ours, and the fault in it.
 
-The fault is a step of the query (`mapInArrow`), so it strikes both sinks at the same record. The first attempt that
-comes to this record leaves a mark, and holds: rows before it are on their way to the sink, rows after it are not. What
-then becomes of the task is for the supervisor (`lab.doubled_rows.kills`) to say, when it has seen rows of this
-task in the output topic. Later attempts find the mark and pass.
+The fault is a step of the query (`mapInArrow`), so it affects both sinks at the same record. The first attempt that
+reaches this record writes a mark, and waits: rows before it are on their way to the sink, rows after it are not. The
+supervisor (`lab.doubled_rows.kills`) decides what happens to the task, once it has seen the task's rows
+in the output topic. Later attempts find the mark and continue.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 JVM, OURS = "jvm", "sparkonce"
 HOLD_LIMIT_S = 120.0
 PRODUCER_BATCH_BYTES = 16384
-"""`batch.size` of both producers, Java's default: ours would else keep the few rows of a task back until it ends."""
+"""`batch.size` of both producers, Java's default: with ours, the few rows of a task would be sent at its end."""
 _LOOK_EVERY_S = 0.02
 _MARK, _VERDICT = "mark.json", "verdict"
 _COLUMNS = "key binary, value binary"
 
 
 class InjectedError(RuntimeError):
-    """The failure of a task that was asked for."""
+    """The requested failure of a task."""
 
 
 class End(Enum):
-    """What becomes of a task that holds."""
+    """What happens to a waiting task."""
 
     RAISE = "raise"
     DIE = "die"
@@ -48,7 +48,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a task holds: in which partition of the input, from which offset on it has read, and at which it stands."""
+    """The mark of a waiting task: input partition, first offset read, and current offset."""
 
     partition: int
     first: int
@@ -72,7 +72,7 @@ class Copy:
 
 
 def start(spark: SparkSession, copy: Copy) -> StreamingQuery:
-    """Start the query; it ends when it has read what is there."""
+    """Start the query; it ends when it has read all available records."""
     ours = copy.pipeline == OURS
     at_group = {"offsetStore": f"group:{copy.app_id}", "appId": copy.app_id} if ours else {}
     records = (
@@ -100,7 +100,7 @@ def start(spark: SparkSession, copy: Copy) -> StreamingQuery:
 
 
 def fault(copy: Copy) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the step of the query: it passes key and value on, and holds once at the record that ``copy`` names."""
+    """Return the step of the query: it passes key and value on, and waits once at the record that ``copy`` names."""
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = None
@@ -117,13 +117,13 @@ def fault(copy: Copy) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Record
 
 
 def mark_in(folder: Path) -> Mark | None:
-    """Return where a task holds, or held; None if none came there yet."""
+    """Return the mark of a task; None if no task has reached the record yet."""
     path = folder / _MARK
     return Mark(**json.loads(path.read_text())) if path.exists() else None
 
 
 def pronounce(folder: Path, end: End) -> None:
-    """Say what becomes of the task that holds."""
+    """Decide what happens to the waiting task."""
     (folder / _VERDICT).write_text(end.value)
 
 
@@ -131,7 +131,7 @@ def _hold_once(folder: Path, mark: Mark) -> None:
     draft = folder / f"mark.{os.getpid()}"
     draft.write_text(json.dumps({"partition": mark.partition, "first": mark.first, "at": mark.at}))
     try:
-        os.link(draft, folder / _MARK)  # the mark is whole when it is seen, and the first one wins
+        os.link(draft, folder / _MARK)  # the file is complete when it is seen, and the first one wins
     except FileExistsError:
         return
     deadline = time.monotonic() + HOLD_LIMIT_S

@@ -1,7 +1,7 @@
-"""The kills, done in the same way to either pipeline: wait until rows of a task are in the output topic, then strike.
+"""The kills, equal for both pipelines: wait until rows of a task are in the output topic, then strike.
 
-A task that fails, or whose process dies, is run again by Spark within the same batch. A driver that is killed is
-started again with its checkpoint, and runs the batch once more. A checkpoint that is deleted takes along all that Spark
+Spark retries a task that fails, or whose process dies, within the same batch. A killed driver is
+restarted with its checkpoint, and runs the batch once more. Deleting a checkpoint deletes all that Spark
 remembers of the query.
 """
 
@@ -17,18 +17,18 @@ from pathlib import Path
 from lab.bench.load import create_topic
 from lab.doubled_rows.copying import Copy, End, Mark, mark_in, pronounce
 from lab.spark_process import SESSION_ENDED, Login, SessionError, SparkProcess
-from lab.verify.records import Record, await_uncommitted, read_topic
+from lab.verify.records import TopicRecord, await_uncommitted, read_topic
 
 QUERY_LIMIT_S = 300.0
 ROWS_LIMIT_S = 60.0
-"""How long rows that a task handed on may take to the output topic."""
+"""The time limit for a task's rows to reach the output topic."""
 BATCHES = 2
-"""In which a copy reads the input: the kills fall into the last of them."""
+"""The batches in which a copy reads the input: the kills happen in the last of them."""
 _LOOK_EVERY_S = 0.05
 
 
 class Kill(Enum):
-    """What is done to a pipeline; the value is its name in topics and folders."""
+    """A fault of a pipeline; the value is its name in topics and folders."""
 
     TASK_RAISES = "task-raises"
     TASK_DIES = "task-dies"
@@ -37,7 +37,7 @@ class Kill(Enum):
 
     @property
     def title(self) -> str:
-        """What the reader sees."""
+        """The title in the table."""
         return _TITLES[self]
 
 
@@ -51,15 +51,15 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The records that every pipeline copies, as they lie in the input topic."""
+    """The records that every pipeline copies, with their offsets in the input topic."""
 
     bootstrap_servers: str
     topic: str
     partitions: int
-    records: tuple[Record, ...]
+    records: tuple[TopicRecord, ...]
 
     def fault(self) -> tuple[int, int]:
-        """Return partition and offset of the record that a task comes to grief at: in the middle of the last batch."""
+        """Return partition and offset of the record at which a task fails: in the middle of the last batch."""
         offsets: list[list[int]] = [[] for _ in range(self.partitions)]
         for record in self.records:
             offsets[record.partition].append(record.offset)
@@ -69,7 +69,7 @@ class Input:
 
 @dataclass(slots=True)
 class Sessions:
-    """The Spark session that queries run in: one that lives, a new one where it was killed."""
+    """The Spark session of queries; a new one after it was killed."""
 
     conf: Mapping[str, str]
     folder: Path
@@ -91,12 +91,12 @@ class Sessions:
             self._now.close()
 
 
-def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Path) -> list[Record]:
-    """Copy the input through a pipeline, strike, let it finish; returns what ``read_committed`` readers then see.
+def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Path) -> list[TopicRecord]:
+    """Run the input through a pipeline, strike, let it finish; return what ``read_committed`` readers then see.
 
     Raises:
-        SessionError: if a query stopped, was too slow, or never came to the fault.
-        LoadError: if the output topic could not be made or read, or rows did not come there.
+        SessionError: if a query stopped, was too slow, or never reached the fault.
+        LoadError: if the output topic could not be created or read, or rows did not arrive there.
     """
     name = f"{source.topic}-{pipeline}-{kill.value}"
     create_topic(source.bootstrap_servers, name, source.partitions)
@@ -159,7 +159,7 @@ def _await_mark(session: SparkProcess, query: str, faults: Path) -> Mark:
 
 
 def _await_rows(source: Input, target: str, mark: Mark) -> None:
-    """Wait until a row that the holding task handed on is in the output topic, visible or not."""
+    """Wait until a row that the waiting task passed on is in the output topic, committed or not."""
     handed_on = {
         record.value
         for record in source.records

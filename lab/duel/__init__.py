@@ -1,1 +1,1 @@
-"""Two drivers with one ``appId`` and one result, paused and resumed in turn: each record must come once even so."""
+"""Two drivers with one ``appId`` and one target, paused and resumed in turn: each record must arrive once."""

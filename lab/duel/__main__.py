@@ -42,11 +42,11 @@ PATHS = {
     "direct": (RecordPath.DIRECT, RecordPath.DIRECT),
     "both": (RecordPath.SPARK, RecordPath.DIRECT),
 }
-"""The paths of the records of A and B."""
+"""The record paths of A and B."""
 RECORDS_PER_BATCH = 4_000
-"""So many that the end of the topic is reached soon, however long a driver stood still."""
+"""Few enough that the end of the topic is reached soon, however long a driver was paused."""
 FEED_RECORDS, FEED_EVERY_S = 8, 0.1
-"""How many records are sent at once, and how often."""
+"""The number of records sent at once, and the interval."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,10 +94,10 @@ def duel(
     bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta", store: Store = LOCAL,
     path: str = "spark",
 ) -> int:  # fmt: skip
-    """Let two drivers compete, judge, and return the exit code.
+    """Let two drivers compete; check the result and return the exit code.
 
     Raises:
-        DuelError, LoadError: if the duel could not be fought.
+        DuelError, LoadError: if the duel could not be run.
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     topic = f"duel-{uuid.uuid4().hex[:8]}"
@@ -127,7 +127,7 @@ def duel(
 
 
 class _Feed(threading.Thread):
-    """Sends records, no two alike, to all partitions of a topic until it is ended."""
+    """Sends unique records to all partitions of a topic until it is ended."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         super().__init__(name="feed", daemon=True)
@@ -141,7 +141,7 @@ class _Feed(threading.Thread):
                 return
 
     def end(self) -> list[tuple[bytes, bytes]]:
-        """Stop sending; returns key and value of each record.
+        """End; return key and value of each record.
 
         Raises:
             LoadError: if not all were acknowledged.
@@ -167,7 +167,7 @@ def _arena(
 
 
 def _await_rows(arena: Arena, expected: int) -> None:
-    """Wait until what was sent is there; whether it is the right thing is for the judge to say."""
+    """Wait until all records have arrived; correctness is checked later."""
     deadline = time.monotonic() + LIMIT_S
     while arena.records() < expected:
         if time.monotonic() > deadline:
@@ -201,7 +201,7 @@ def _tell(match: Match, verdict: Verdict, rows: int) -> int:
 
 
 def _quote(match: Match, fenced: list[Stop]) -> None:
-    """Quote the last loser whose error names the winner's commit."""
+    """Print the last error of a fenced driver that names the winner's commit."""
     named = [stop for stop in fenced if match.winner(stop)]
     if named:
         _say(f"the loser's message:\n  {named[-1].error}\nthe winner: {match.winner(named[-1])}")
@@ -212,7 +212,7 @@ def _say(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command; return its exit status."""
     return run_module("lab.duel", add_arguments, run, arguments)
 
 

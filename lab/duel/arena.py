@@ -1,6 +1,6 @@
-"""Where two drivers compete: a table or a topic; what is committed there, and what the judge says of it.
+"""The target of two drivers: a table or a topic; its commits, and the judge's verdict.
 
-Of a topic, the decisions are read with librdkafka from the topic they stand in, as any program could.
+A topic's decisions are read with librdkafka from the topic that stores them, as any program could.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ POLL_S = 0.02
 
 
 class Arena(Protocol):
-    """The result that both drivers write to."""
+    """The target that both drivers write to."""
 
     def version(self) -> int:
         """Return the number of the last commit, below 0 if there is none."""
 
     def commits_after(self, version: int) -> list[CommittedBatch]:
-        """Return the batches that were committed after a version."""
+        """Return the batches committed after a version."""
 
     def records(self) -> int:
-        """Count the different records that are there."""
+        """Count the distinct records."""
 
     def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
-        """Hold what is there against what was sent; returns how many rows there are, too."""
+        """Compare the rows with what was sent; return also the number of rows."""
 
 
 class TableArena:
@@ -83,7 +83,7 @@ class TableArena:
 
 
 class TopicArena:
-    """A topic, and the decisions about what is sent there."""
+    """A topic, and the decisions about its transactions."""
 
     def __init__(self, bootstrap_servers: str, topic: str, output: str) -> None:
         self._servers = bootstrap_servers
@@ -93,7 +93,7 @@ class TopicArena:
         self._decisions: list[CommittedBatch] = []
         self._consumer = reader(bootstrap_servers, "read_committed")
         self._next: int | None = None
-        """Where the decisions go on that have not been read; None before there are any."""
+        """The next unread offset of the decisions; None before there are any."""
 
     def version(self) -> int:
         """See `Arena`."""
@@ -119,7 +119,7 @@ class TopicArena:
         self._consumer.close()
 
     def _read_on(self) -> None:
-        """Read the decisions that are new; the topic may not be there yet.
+        """Read new decisions; the topic may not exist yet.
 
         Raises:
             LoadError: if that takes too long.
@@ -141,7 +141,7 @@ class TopicArena:
             if message.error() is None:
                 self._take(message)
                 self._next = message.offset() + 1
-            elif message.error().code() == KafkaError._PARTITION_EOF:  # behind markers, which are no messages
+            elif message.error().code() == KafkaError._PARTITION_EOF:  # after markers, which are no messages
                 self._next = message.offset()
 
     def _take(self, message: Message) -> None:

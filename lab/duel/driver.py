@@ -1,7 +1,7 @@
-"""One of the two drivers: a Spark session that runs the pipeline for ever.
+"""One of the two drivers: a Spark session that runs the pipeline until it is killed.
 
-A query that ends with an error is followed by the next one, with a new checkpoint: the way out that the error names.
-The session stays, since only a cold start of Spark is slow.
+A query that fails is followed by the next one, with a new checkpoint: the remedy that the error names.
+The session is kept, since only a cold start of Spark is slow.
 
 Started by `lab.duel.rival` as ``python -m lab.duel.driver SETTINGS_JSON``. Events: ``started`` with
 Spark's id of each query, ``ended`` with that id and the error.
@@ -36,25 +36,25 @@ SESSION = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What both drivers share, but for the folder of the checkpoints."""
+    """The settings of both drivers, equal except for the folder of the checkpoints."""
 
     bootstrap_servers: str
     topic: str
     table: str | None
-    """The result, or else `output_topic` is."""
+    """The target table; None if `output_topic` is the target."""
     output_topic: str | None
     app_id: str
     checkpoints: str
     """A folder; each query gets a new one in it."""
     records_per_batch: int
     storage_options: Mapping[str, str]
-    """What delta-rs needs to reach the table."""
+    """The options with which delta-rs reaches the table."""
     path: str = RecordPath.SPARK.value
     """The value of a `RecordPath`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the result gets."""
+        """The columns of the target."""
         return ("key", "value") if self.table is None else ("key", "value", "partition", "offset")
 
 

@@ -1,11 +1,11 @@
-"""The duel itself: which driver is paused, when, until when, and what happened to it after it resumed.
+"""The duel: which driver is paused, when, until when, and its fate after it resumed.
 
-Theory of operation. Both drivers read one topic into one result, each from its stored offsets, so their batches cover
-the same records: of two that were begun at the same offsets, one may land. While one driver stands still the other goes
-on until it has moved every partition. What the paused one had in hand is then out of date in any case: it comes back as
-a zombie. Half of the pauses fall at a point that is armed beforehand, so that this is certain: at `CERTAIN` points the
+Theory of operation. Both drivers read one topic into one target, each from its stored offsets, so their batches cover
+the same records: of two that began at the same offsets, one may commit. While one driver is paused, the other continues
+until it has moved every partition. Then the paused one's batch is outdated in any case: it resumes as
+a zombie. Half of the pauses are at a crash point armed beforehand, so that this is certain: at `CERTAIN` points the
 driver has compared its batch with the table and not yet committed it, and only the comparison in the commit itself
-can stop it. The other pauses fall at moments that a seed chooses.
+can stop it. The other pauses are at moments drawn from a seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sparkonce.offset_store.record import CommittedBatch
 
 FINISHED_BATCH = SinkPoint.BEFORE_COMMIT
 CERTAIN = frozenset({FINISHED_BATCH, SinkPoint.BEGUN, SinkPoint.WRITING, SinkPoint.FILE_WRITTEN})
-"""Points of a batch that was compared with the result and is not in it: the driver that holds there must be fenced."""
+"""Points after a batch was compared with the target and before its commit: a driver paused there must be fenced."""
 OTHER_POINTS = (
     SourcePoint.PLANNED,
     SinkPoint.BEGUN,
@@ -38,9 +38,9 @@ OTHER_POINTS = (
 )
 LONGEST_WAIT_S = 1.0
 PATIENCE_S = 5.0
-"""How long a driver has to get to its point while the other one runs; then the other stands still until it does."""
+"""How long a driver has to reach its point while the other one runs; then the other one waits until it does."""
 MOST_COMMITS = 3
-"""How many commits the other one makes, at least, while one is paused: one to this many."""
+"""How many commits the other one makes at least during a pause: one to this many."""
 LOOK_EVERY_S = 0.1
 
 _WINNER = re.compile(r"version (\d+) of (.+?) holds batch \d+ of query ([\w-]+)")
@@ -48,20 +48,20 @@ _WINNER = re.compile(r"version (\d+) of (.+?) holds batch \d+ of query ([\w-]+)"
 
 @dataclass(frozen=True, slots=True)
 class Bout:
-    """One pause."""
+    """One pause of a driver."""
 
     number: int
     paused: str
     where: CrashPoint | None
     """None: at no particular point."""
     versions: tuple[int, ...]
-    """What the other one committed meanwhile."""
+    """The other one's commits meanwhile."""
     stop: Stop | None
-    """How the paused one's query ended; None if it went on and committed, as one may that had nothing in hand."""
+    """How the paused one's query ended; None if it continued and committed, as one without an open batch may."""
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a zombie came back with an outdated batch and was not fenced."""
+        """Whether a zombie resumed with an outdated batch and was not fenced."""
         return self.where in CERTAIN and (self.stop is None or not self.stop.is_fenced)
 
 
@@ -76,7 +76,7 @@ class Match:
     bouts: list[Bout] = field(default_factory=list)
 
     def fight(self, pauses: int) -> None:
-        """Pause and resume so many times.
+        """Pause and resume this many times.
 
         Raises:
             DuelError: if a driver dies or nothing happens.
@@ -94,7 +94,7 @@ class Match:
         return {rival.name: len(self._of(rival, batches)) for rival in self.rivals}
 
     def winner(self, stop: Stop) -> str | None:
-        """Name whose commit an error names, and its version."""
+        """Return whose commit an error names, and its version."""
         found = _WINNER.search(stop.error)
         if found is None:
             return None
@@ -123,7 +123,7 @@ class Match:
         return Bout(number, rival.name, where, versions, stop)
 
     def _choose_point(self, round_number: int) -> CrashPoint | None:
-        """Return a point for two pauses of three rounds; both drivers are paused alike in a round."""
+        """Return a point for two pauses of three rounds; in a round both drivers are paused at the same point."""
         return (FINISHED_BATCH, None, self.chance.choice(OTHER_POINTS))[round_number % 3]
 
     def _bring_to(self, rival: Rival, other: Rival, where: CrashPoint | None, number: int) -> CrashPlan | None:
@@ -132,14 +132,14 @@ class Match:
             return None
         plan = rival.arm(f"pause-{number:04d}", f"{where.value}={CrashAction.HOLD.value}")
         if not rival.happens(lambda: fired(plan) is not None, PATIENCE_S):
-            # A new query plans from offsets that a faster rival has moved before it compares them.
+            # A new query plans from offsets that a faster rival has moved before they are compared.
             other.pause()
             rival.wait(lambda: fired(plan) is not None, f"{where.value} of {rival.name}")
             other.resume()
         return plan
 
     def _has_moved_on(self, other: Rival, since: int, wanted: int) -> bool:
-        """Whether a driver has made so many commits since a version, and moved every partition by them."""
+        """Whether a driver has made enough commits since a version, and moved every partition by them."""
         time.sleep(LOOK_EVERY_S)
         batches = self._of(other, self.arena.commits_after(since))
         moved = {key for batch in batches for key in batch.record.moved}

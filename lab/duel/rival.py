@@ -1,7 +1,7 @@
 """Controls one driver: read its output, arm its crash points, pause and resume all its processes.
 
-A driver is several processes: Python, the JVM, Spark's daemons and their workers, some in process groups of their own.
-All are in the process session that the driver leads, so that is what is stopped (SIGSTOP) and continued (SIGCONT).
+A driver is several processes: Python, the JVM, Spark's daemons and their workers, some in separate process groups.
+All are in the driver's process session, so that is what is stopped (SIGSTOP) and continued (SIGCONT).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess, s
 from sparkonce.jobs.shared.crash_plans import arm
 
 LIMIT_S = 240.0
-"""How long anything is waited for: Spark's start is the longest."""
+"""The timeout of any wait: Spark's start is the longest."""
 POLL_S = 0.02
 
 
 class DuelError(RuntimeError):
-    """The duel could not be fought: a driver died, or nothing happened for too long."""
+    """The duel could not be run: a driver died, or nothing happened for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A query that ended, and the line of its error that says why."""
+    """The end of a query, and the line of its error with the reason."""
 
     query_id: str
     error: str
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the sink found, when it was about to commit, that another had written the batch."""
+        """Whether the sink found at its commit that another driver had written the batch."""
         return "FencedError" in self.error
 
     @property
@@ -49,7 +49,7 @@ class Stop:
 
 
 class Rival(ChildProcess):
-    """One driver; ends when it is killed, and not before."""
+    """One driver; it ends only when it is killed."""
 
     def __init__(self, name: str, settings: Settings, folder: Path) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class Rival(ChildProcess):
         return self._stops
 
     def wait(self, happened: Callable[[], bool], what: str) -> None:
-        """Wait until something has happened.
+        """Wait for a condition.
 
         Raises:
             DuelError: if it takes too long, or the driver dies.
@@ -89,7 +89,7 @@ class Rival(ChildProcess):
             time.sleep(POLL_S)
 
     def happens(self, happened: Callable[[], bool], within_s: float) -> bool:
-        """Whether something happens soon."""
+        """Whether a condition becomes true soon."""
         deadline = time.monotonic() + within_s
         while not happened() and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -100,21 +100,21 @@ class Rival(ChildProcess):
         return arm(self._plans, name, plan)
 
     def pause(self) -> None:
-        """Stop every process; they all stand still when this returns."""
+        """Stop every process; returns when all are stopped."""
         while running := [each for each in session_members(self.pid) if _is_going(each)]:
-            for process in running:  # and once more for what was forked meanwhile
+            for process in running:  # again for processes forked meanwhile
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGSTOP)
             time.sleep(POLL_S)
 
     def resume(self) -> None:
-        """Let every process go on."""
+        """Continue every process."""
         for process in session_members(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGCONT)
 
     def _look(self) -> None:
-        """Take in the events that have come."""
+        """Read new events."""
         with contextlib.suppress(ChildEndedError):
             while event := self.receive(0):
                 if "started" in event:

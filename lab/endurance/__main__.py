@@ -42,7 +42,7 @@ REPLICATED = {"min.insync.replicas": 2, "default.replication.factor": CLUSTER_OF
 def main() -> int:
     """Run the command line; return the exit code."""
     options = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to end started processes
     try:
         with working_folder(options.folder, "endurance-") as folder:
             verdict, course = _run(options, folder)
@@ -95,7 +95,7 @@ _SESSION = {
 
 
 def _config(table: Table, checkpoint: str, servers: str, spark: Mapping[str, str]) -> str:
-    """Return the job's configuration; a string of JSON is one of TOML, too."""
+    """Return the job's configuration; a JSON string is a TOML string, too."""
     entries = {
         "app_id": f"flights-{uuid.uuid4().hex[:8]}",
         "table": table.uri,
@@ -119,7 +119,7 @@ def _config(table: Table, checkpoint: str, servers: str, spark: Mapping[str, str
 
 @contextmanager
 def _kafka(kind: str) -> Iterator[tuple[str, int]]:
-    """Start a Kafka; yields its address and how many replicas a topic is to have."""
+    """Start a Kafka; yield its address and the replication factor of topics."""
     if kind == "embedded":
         with EmbeddedBroker(process=True) as broker:
             yield broker.bootstrap_servers, 1

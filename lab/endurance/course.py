@@ -1,12 +1,12 @@
-"""One run: flights are published for some minutes, and every few seconds something is killed.
+"""One run: flights are published for some minutes, and every few seconds a process is killed.
 
 Theory of operation: a publisher sends the flights at an even pace. The job reads them, continuously, on a cluster; a
-supervisor starts it again whenever it ends, and the cluster's workers, too. Every `Course.every_s` seconds the next one
-is killed by SIGKILL: an executor, a worker with its executors, the driver with its JVM and Python workers. A turn waits
-for its victim: a kill that hits nothing would prove nothing. The driver is one only when it has committed since it was
-started: on a busy machine it would be killed for ever before its first batch. When the last flight is published,
-nothing more is killed, and the run goes on until the table has a row for each flight. Then the job runs once more: what
-a start after the last kill writes again must be seen, too.
+supervisor restarts it whenever it ends, and the cluster's workers, too. Every `Course.every_s` seconds a process
+is killed by SIGKILL, in turn: an executor, a worker with its executors, the driver with its JVM and workers. A turn
+waits for its victim: a kill that hits nothing proves nothing. The driver is killed only after it has committed since
+its start: on a busy machine it would otherwise never reach its first batch. When the last flight is published,
+the kills end, and the run continues until the table has a row for each flight. Then the job runs once more, to
+detect rows that a start after the last kill writes again.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from sparkonce.jobs.shared.child_process import kill_processes, session_members
 from sparkonce.jobs.shared.job_process import JobFailedError
 
 DRAIN_LIMIT_S = 900.0
-"""How long the job may take for what is left when nothing is killed any more."""
+"""How long the job may take for the rest after the last kill."""
 MOST_FAILURES = 20
-"""How often the job may fail: one that loses all its executors at once may."""
+"""How often the job may fail: it may if it loses all its executors at once."""
 
 EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class Victim(Enum):
-    """What is killed."""
+    """The process to kill."""
 
     EXECUTOR = "executor"
     WORKER = "worker"
@@ -54,7 +54,7 @@ class Table:
     storage_options: dict[str, str]
 
     def rows(self) -> int:
-        """Return how many rows it has, by its log; 0 if it is not there yet."""
+        """Return its number of rows, by its log; 0 if it does not exist yet."""
         try:
             table = DeltaTable(self.uri, storage_options=self.storage_options)
         except TableNotFoundError:
@@ -72,7 +72,7 @@ class Course:
         table: that it fills.
         minutes: how long the flights are published.
         every_s: seconds between two kills.
-        tell: takes a line for each thing that happens.
+        tell: receives a line for each event.
     """
 
     cluster: StandaloneCluster
@@ -83,7 +83,7 @@ class Course:
     tell: Callable[[str], None]
     kills: Counter[Victim] = field(default_factory=Counter)
     _rows_at_start: int = 0
-    """How many rows the table had when the present run of the job began."""
+    """The table's number of rows when the current run of the job began."""
     _began_s: float = field(default_factory=time.monotonic)
 
     def run(self, bootstrap_servers: str, topic: str) -> None:
@@ -130,7 +130,7 @@ class Course:
         """Kill the next one of a kind; return whether there was one."""
         working = [(worker, executors) for worker in self.cluster.workers if (executors := _executors(worker))]
         if not working:
-            return False  # the job has only just started: whoever is killed now had nothing to do
+            return False  # the job has only just started: a kill would hit nothing
         if victim is Victim.DRIVER and self.table.rows() == self._rows_at_start:
             return False
         worker, executors = working[self.kills[victim] % len(working)]

@@ -44,7 +44,7 @@ TEXT = "x" * 60
 
 
 class Victim(Enum):
-    """What is killed."""
+    """The process to kill."""
 
     WORKER = "worker"
     BROKER = "broker"
@@ -53,7 +53,7 @@ class Victim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the tables hold in the end."""
+    """The contents of the tables at the end."""
 
     expected: int
     rows: int
@@ -71,7 +71,7 @@ class Found:
 
 @dataclass(slots=True)
 class Course:
-    """The parts of one run; ``tell`` takes a line for each thing that happens."""
+    """The parts of one run; ``tell`` receives a line for each event."""
 
     job: SupervisedJob
     broker: EmbeddedBroker
@@ -115,7 +115,7 @@ class Course:
                 raise JobFailedError(f"the ingestion failed more than {MOST_FAILURES} times; {self.job.log_tail()}")
 
     def _kill(self, victim: Victim) -> bool:
-        """Kill the next one of a kind; return whether there was one that had done something since the last start."""
+        """Kill the next victim of a kind; return whether there was one that had made progress since the last start."""
         if self._rows() == self._rows_at_start:
             return False
         match victim:
@@ -140,7 +140,7 @@ class Course:
 
 
 def workers(members: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Return the Python workers of a session, in the order in which they were forked; not their daemon."""
+    """Return the Python workers of a session without their daemon, in the order in which they were forked."""
     found: dict[int, tuple[psutil.Process, int, float]] = {}
     for each in members:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
@@ -177,7 +177,7 @@ def _messages(records: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _config(folder: Path, servers: str, trigger: str) -> str:
-    """Return the file of the ingestion; a string of JSON is one of TOML, too."""
+    """Return the configuration of the ingestion; a JSON string is a TOML string, too."""
     tables = {
         "topic_pattern": "^numbers-",
         "path": f"{folder / 'tables'}/{{topic}}",
@@ -194,7 +194,7 @@ def _config(folder: Path, servers: str, trigger: str) -> str:
         "[kafka]",
         f"bootstrap.servers = {json.dumps(servers)}",
         "[spark]",
-        'spark.master = "local[2,4]"',  # a task whose worker was killed is tried again
+        'spark.master = "local[2,4]"',  # a task whose worker was killed is retried
         'spark.driver.memory = "1g"',
         'spark.log.level = "ERROR"',
         "[[tables]]",
@@ -206,7 +206,7 @@ def _config(folder: Path, servers: str, trigger: str) -> str:
 def main() -> int:
     """Run the command line; return the exit code."""
     options = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to end started processes
     try:
         with working_folder(options.folder, "ingestion-") as folder:
             found, course = _run(options, folder)

@@ -1,4 +1,4 @@
-"""Messages that are published at an even pace, in a thread."""
+"""Publish messages at an even pace, in a thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Publisher(threading.Thread):
             self._error = error
 
     def check(self) -> None:
-        """Raise what ended it, if it failed."""
+        """Raise the error that ended it, if it failed."""
         if self._error is not None:
             raise self._error
 

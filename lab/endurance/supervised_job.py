@@ -1,4 +1,4 @@
-"""A job that is started again whenever it ends, as systemd or Kubernetes does it."""
+"""A job that is restarted whenever it ends, as by systemd or Kubernetes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sparkonce.jobs.shared.child_process import kill_session
 from sparkonce.jobs.shared.job_process import JobFailedError, log_tail, start_job
 
 END_LIMIT_S = 600.0
-"""How long a run may take that only looks whether anything is left."""
+"""The time limit of a run that only checks whether anything is left."""
 
 
 class SupervisedJob:
-    """``python ARGUMENTS`` in a process session of its own; a context manager.
+    """``python ARGUMENTS`` in a separate process session; a context manager.
 
     Args:
-        arguments: what Python runs.
-        log: what all its runs print.
+        arguments: of Python.
+        log: the output of all its runs.
         environment: of the process.
     """
 
@@ -36,11 +36,11 @@ class SupervisedJob:
 
     @property
     def pid(self) -> int:
-        """The process id of its present run, which leads the session."""
+        """The process id of its current run, which leads the session."""
         return self._process.pid
 
     def keep_up(self) -> bool:
-        """Start it again if it has ended; return whether it had."""
+        """Restart it if it has ended; return whether it had."""
         if self._process.poll() is None:
             return False
         if not self._killed:
@@ -50,7 +50,7 @@ class SupervisedJob:
         return True
 
     def kill(self) -> int:
-        """SIGKILL it and everything that it started; return how many processes that were, 0 if it had ended before."""
+        """SIGKILL it and all its descendants; return how many processes, 0 if it had ended before."""
         killed = kill_session(self._process.pid)
         self._killed = self._process.wait() == -signal.SIGKILL
         return killed if self._killed else 0
@@ -71,7 +71,7 @@ class SupervisedJob:
 
 
 def run_to_end(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-    """Run a job once more that comes to its end: what a start after the last kill writes again is in the table then.
+    """Run the job once more to its end: rows that a start after the last kill writes again are then in the table.
 
     Raises:
         JobFailedError: if it fails, or takes too long.

@@ -1,7 +1,7 @@
-"""Histories of what clients of Kafka saw, and a checker that finds the anomalies in them.
+"""Histories of what Kafka clients observed, and a checker that finds anomalies in them.
 
-`events.py` says what a history is made of, `reading.py` reads it, `understanding.py` makes sense of it (`model.py`),
-and `checker.py` looks for the anomalies of `anomalies.py`, each kind in a file of its own. Run it as
+`events.py` defines events, `reading.py` parses them, `understanding.py` builds a model of them (`model.py`),
+and `checker.py` finds the anomalies of `anomalies.py`, each kind in its own file. Run it as
 ``python -m lab.history FILE...``.
 """
 

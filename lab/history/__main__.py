@@ -17,7 +17,7 @@ from sparkonce.jobs.shared.command_line import run_module
 
 CLEAN, ANOMALIES, NOT_JUDGED = 0, 1, 2
 EVENTS_SHOWN = 12
-"""Of one finding; the rest is counted."""
+"""Events shown of one finding; the rest is counted."""
 _DESCRIPTION = """\
 Look for anomalies in a history: files of JSON lines, as sparkonce verifiable-producer and verifiable-consumer
 (--verbose) print them, or Apache Kafka's own VerifiableProducer and VerifiableConsumer. Give the files of all clients.
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the files and print what was found; returns the exit status."""
+    """Check the files and print the findings; return the exit status."""
     try:
         events = read_history(options.files)
         if not events:
@@ -81,6 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Everything that is built lives to the end: looking through it for garbage takes a third of the time.
+    # All objects live until the end: the garbage collector would take a third of the time.
     gc.disable()
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Judge a history: every anomaly there is, explained, and what could not be judged.
+"""Check a history: all anomalies, explained, and what could not be checked.
 
     anomalies = check_history(read_history(["producer.jsonl", "consumer.jsonl"]))
 
@@ -27,35 +27,35 @@ from lab.history.understanding import understand
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a history shows."""
+    """The verdict on a history."""
 
     anomalies: tuple[Anomaly, ...]
     events: int
     sent: int
     acknowledged: int
-    """Records that every reader must see: acknowledged, and committed where they are part of a transaction."""
+    """Records that every reader must see: acknowledged, and committed if they belong to a transaction."""
     read: int
     """Values that some reader saw."""
     unknown: int
     """Records of unknown outcome: they may be in the log or not."""
     unknown_read: int
-    """Those of them that some reader saw; the rest bounds from above what may have been lost beside the findings."""
+    """Those of them that some reader saw; the rest is an upper bound of losses beside the findings."""
 
 
 def check_history(events: Iterable[Event]) -> list[Anomaly]:
     """Find every anomaly of a history.
 
     Raises:
-        HistoryError: if the events contradict each other so that nothing can be judged.
+        HistoryError: if the events contradict each other so that no verdict is possible.
     """
     return list(judge(events).anomalies)
 
 
 def judge(events: Iterable[Event]) -> Verdict:
-    """Find every anomaly of a history, and count what it is about.
+    """Find every anomaly of a history, and count its records.
 
     Raises:
-        HistoryError: if the events contradict each other so that nothing can be judged.
+        HistoryError: if the events contradict each other so that no verdict is possible.
     """
     history = understand(events)
     unknown = [write for write in history.writes.values() if write.outcome_unknown]

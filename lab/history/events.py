@@ -1,9 +1,9 @@
-"""Events of a history: what clients of Kafka said that they did, one JSON object a line.
+"""Events of a history: what Kafka clients report of their actions, one JSON object per line.
 
-Theory of operation: each client (producer, consumer, reader of a result table) writes a file, or several share one and
-tell themselves apart by the field `client`. Names and fields are those of Kafka's own VerifiableProducer and
-VerifiableConsumer (org.apache.kafka.tools) wherever these have them, so the output of those tools can be read too; the
-rest is ours, and `docs/histories.md` lists it all. `reading.py` makes these types from text.
+Theory of operation: each client (producer, consumer, reader of a result table) writes a file, or several share one,
+distinguished by the field `client`. Names and fields are those of Kafka's own VerifiableProducer and
+VerifiableConsumer (org.apache.kafka.tools) wherever these have them, so the output of those tools can be read too;
+`docs/histories.md` lists all of them. `reading.py` makes these types from text.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 
 class HistoryError(ValueError):
-    """A history that cannot be read or cannot be judged; the message says where, and what to do."""
+    """A history that cannot be read or checked; the message says where, and the remedy."""
 
 
 class Outcome(StrEnum):
-    """What a client knows about something that it asked a broker for."""
+    """What a client knows about the outcome of a request."""
 
     SUCCESS = "success"
     FAILED = "failed"
@@ -50,7 +50,7 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Place(NamedTuple):
+class PartitionOffset(NamedTuple):
     """One offset of one partition."""
 
     topic: str
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
     @property
     def of(self) -> Partition:
-        """The partition that it lies in."""
+        """Its partition."""
         return Partition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Place(NamedTuple):
 
 
 class End(NamedTuple):
-    """How far a reader came in one partition: everything from `start_offset` to below `offset` was read."""
+    """A reader's position in one partition: everything from `start_offset` to below `offset` was read."""
 
     partition: Partition
     offset: int
@@ -86,7 +86,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What every event has. `name` is as in the file; `client` distinguishes clients that share a file."""
+    """The fields of every event. `name` is as in the file; `client` distinguishes clients that share a file."""
 
     name: str
     where: Where
@@ -100,7 +100,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Startup(Event):
-    """`startup_complete`: a client begins. Another one in the same stream is the client started again."""
+    """`startup_complete`: a client starts. A later one in the same stream is a restart of the client."""
 
     isolation: Isolation
     reset_policy: ResetPolicy
@@ -108,7 +108,7 @@ class Startup(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendStarted(Event):
-    """`producer_send_started`: a record is about to be handed to the client library."""
+    """`producer_send_started`: a record is about to be passed to the client library."""
 
     topic: str
     value: str | None
@@ -117,9 +117,9 @@ class SendStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSucceeded(Event):
-    """`producer_send_success`: the broker acknowledged a record. Offset -1 means that it did not say where (acks=0)."""
+    """`producer_send_success`: the broker acknowledged a record. Offset -1: it did not return one (acks=0)."""
 
-    place: Place
+    place: PartitionOffset
     value: str | None
     transaction: int | None
 
@@ -144,9 +144,9 @@ class TransactionStep(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentChanged(Event):
-    """`partitions_assigned` or `partitions_revoked`: a consumer may go back or forth at this point.
+    """`partitions_assigned` or `partitions_revoked`: a consumer's position may change here.
 
-    With each partition comes the offset that the consumer sets out from, if it knows.
+    Each partition has the offset from which the consumer starts, if it knows.
     """
 
     partitions: tuple[tuple[Partition, int | None], ...]
@@ -154,16 +154,16 @@ class AssignmentChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek(Event):
-    """`seek`: a consumer sets its own position."""
+    """`seek`: a consumer sets its position."""
 
-    place: Place
+    place: PartitionOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRead(Event):
-    """`record_data`: one record that a poll gave."""
+    """`record_data`: one record of a poll."""
 
-    place: Place
+    place: PartitionOffset
     value: str | None
 
 
@@ -176,7 +176,7 @@ class RecordsConsumed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndReached(Event):
-    """`end_reached`: a consumer read to the end; `final` says that no producer wrote any more."""
+    """`end_reached`: a consumer read to the end; `final`: no producer was writing any more."""
 
     ends: tuple[End, ...]
     final: bool
@@ -184,20 +184,20 @@ class EndReached(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRow(Event):
-    """`result_row`: one row of a result table, with the place that its record came from if the table keeps it."""
+    """`result_row`: one row of a result table, with its record's partition and offset if the table keeps them."""
 
     topic: str
     value: str | None
-    place: Place | None
+    place: PartitionOffset | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultEnd(Event):
-    """`result_end`: the result table has everything below these offsets, as its stored offsets say."""
+    """`result_end`: the result table has everything below these offsets, by its stored offsets."""
 
     ends: tuple[End, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark(Event):
-    """Events that say nothing the checker needs: `shutdown_complete`, `tool_data`, `offsets_committed`, …."""
+    """Events that the checker ignores: `shutdown_complete`, `tool_data`, `offsets_committed`, …."""

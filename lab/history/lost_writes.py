@@ -1,8 +1,8 @@
-"""Acknowledged records that are not there.
+"""Acknowledged records that are missing.
 
-A write is required only where a client claims to have read: up to the furthest offset that a consumer reached in its
-partition, and from the beginning of the partition on, unless every consumer of it begins at the latest offset or says
-that retention has deleted the beginning. A final read, when no producer writes any more, demands everything.
+A write is required only where a client has read: up to the largest offset that a consumer reached in its
+partition, and from the beginning of the partition on, unless all its consumers start at the latest offset or report
+that retention has deleted the beginning. A final read, when no producer writes any more, requires everything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lab.history.model import History, Passed, Session, Write
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What the consumers of one partition say that they have read, all together."""
+    """The ranges that all consumers of one partition together have read."""
 
     offsets: range
     furthest: Event | None
@@ -26,7 +26,7 @@ class _Claim:
 
 
 def lost_writes(history: History, passed: Iterable[Passed], explained: Container[Write | None]) -> Iterator[Anomaly]:
-    """Find lost writes, but for those that another finding explains."""
+    """Find lost writes, except those that another finding explains."""
     claims = _claims(history)
     lost: set[Write | None] = set()
     for write in history.writes.values():
@@ -44,7 +44,7 @@ def _lost(history: History, write: Write, claims: dict[Partition, _Claim]) -> An
     end = write.transaction.end if write.transaction else None
     place = write.place
     if place is None:
-        # A committed transaction holds all of its records, even those whose acknowledgement was never written down.
+        # A committed transaction contains all of its records, even those whose acknowledgement was never reported.
         finals = [event for partition, event in history.final_ends.items() if partition.topic == write.topic]
         if not finals:
             return None

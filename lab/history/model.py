@@ -1,10 +1,10 @@
-"""The contents of a history: which client wrote which value, how each transaction ended, what each reader saw.
+"""The contents of a history: which client wrote which value, each transaction's outcome, what each reader saw.
 
-A value is the identity of a write, so each (topic, value) is sent once in a history: the verifiable producer numbers
+A value identifies a write, so each (topic, value) is sent once in a history: the verifiable producer numbers
 its values. What a consumer reads from one partition between two changes of its position (start, rebalance, seek) is a
-*session*: only within one do order and completeness mean anything. `understanding.py` makes these from events.
+*session*: order and completeness are defined only within one. `understanding.py` makes these from events.
 
-Lost, torn and skipped records have in common that a reader went past them without seeing them: `passed_records`.
+Lost, torn and skipped records have in common that a reader read past them without seeing them: `passed_records`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lab.history.events import (
     Isolation,
     Outcome,
     Partition,
-    Place,
+    PartitionOffset,
     RecordRead,
     ResetPolicy,
     ResultEnd,
@@ -36,7 +36,7 @@ from lab.history.events import (
 
 
 class Fate(Enum):
-    """How a transaction ended, as far as its producer knows."""
+    """A transaction's outcome, as far as its producer knows."""
 
     COMMITTED = auto()
     ABORTED = auto()
@@ -56,7 +56,7 @@ class Transaction:
 
     @property
     def fate(self) -> Fate:
-        """How it ended."""
+        """Its outcome."""
         if self.end is not None and self.end.outcome is Outcome.SUCCESS:
             return Fate.COMMITTED if self.end.name == "transaction_commit" else Fate.ABORTED
         return Fate.UNKNOWN if self.commit_started else Fate.ABORTED
@@ -67,7 +67,7 @@ class Transaction:
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One record that a producer sent, or began to send."""
+    """One record that a producer sent, or started to send."""
 
     topic: str
     value: str
@@ -77,8 +77,8 @@ class Write:
     failed: SendFailed | None = None
 
     @property
-    def place(self) -> Place | None:
-        """Where it was acknowledged; None if it was not, or without an offset (acks=0)."""
+    def place(self) -> PartitionOffset | None:
+        """Its partition and offset by the acknowledgement; None without one, or without an offset (acks=0)."""
         return self.acknowledged.place if self.acknowledged and self.acknowledged.place.offset >= 0 else None
 
     @property
@@ -88,12 +88,12 @@ class Write:
 
     @property
     def aborted(self) -> bool:
-        """Whether no `read_committed` reader may see it."""
+        """Whether `read_committed` readers must not see it."""
         return self.transaction is not None and self.transaction.fate is Fate.ABORTED
 
     @property
     def must_be_seen(self) -> bool:
-        """Whether every reader that goes past it must see it."""
+        """Whether every reader that reads past it must see it."""
         if self.transaction is not None:
             return self.transaction.fate is Fate.COMMITTED and not self.certainly_failed
         return self.place is not None
@@ -107,7 +107,7 @@ class Write:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What its producer said about it."""
+        """The producer's events about it."""
         return tuple(event for event in (self.started, self.acknowledged, self.failed) if event is not None)
 
     def __str__(self) -> str:
@@ -138,15 +138,15 @@ class Sighting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Record:
-    """One value at one offset: it was acknowledged there, or read there, or both."""
+class LogRecord:
+    """One value at one offset, acknowledged or read there, or both."""
 
-    place: Place
+    place: PartitionOffset
     value: str | None
     write: Write | None = None
     """Its write, if the history has its producer."""
     acknowledged: SendSucceeded | None = None
-    """The acknowledgement that names this place."""
+    """The acknowledgement with this offset."""
     sightings: list[Sighting] = field(default_factory=list)
     """The reader that read it here."""
 
@@ -167,9 +167,9 @@ class Session:
     reader: Reader
     partition: Partition
     begin: int | None = None
-    """The offset it set out from, if the consumer said so."""
+    """The offset from which it started, if the consumer reported it."""
     end: int | None = None
-    """Everything below it was read, if the consumer said so."""
+    """The offset up to which everything was read, if the consumer reported it."""
     reads: list[RecordRead] = field(default_factory=list)
 
     @property
@@ -187,18 +187,18 @@ class Session:
 
 @dataclass(slots=True)
 class Result:
-    """A result table, as far as the history has it."""
+    """A result table, as far as the history includes it."""
 
     reader: Reader
     rows: list[ResultRow] = field(default_factory=list)
     ends: dict[Partition, End] = field(default_factory=dict)
     said: dict[Partition, ResultEnd] = field(default_factory=dict)
-    """The event that each end is from."""
+    """The event of each end."""
 
 
 @dataclass(slots=True)
 class History:
-    """Everything that the anomalies are looked for in."""
+    """The model in which anomalies are searched."""
 
     events: int = 0
     writes: dict[tuple[str, str], Write] = field(default_factory=dict)
@@ -208,14 +208,14 @@ class History:
     sightings: dict[tuple[str, str], list[Sighting]] = field(default_factory=lambda: defaultdict(list))
     """The readers of each value, and where."""
     log_starts: dict[Partition, int] = field(default_factory=dict)
-    """Records below these offsets were deleted by retention, a reader says."""
+    """The offsets below which retention deleted records, as reported by readers."""
     final_ends: dict[Partition, EndReached] = field(default_factory=dict)
-    """Partitions that were read to the end when no producer wrote any more."""
-    records: dict[Partition, list[Record]] = field(default_factory=lambda: defaultdict(list))
-    """What each partition is known to hold, in the order of its offsets."""
+    """Partitions that were read to the end after the last producer had finished."""
+    records: dict[Partition, list[LogRecord]] = field(default_factory=lambda: defaultdict(list))
+    """The known records of each partition, in the order of its offsets."""
 
-    def records_at(self, partition: Partition, offsets: range) -> list[Record]:
-        """Return what a partition is known to hold at these offsets."""
+    def records_at(self, partition: Partition, offsets: range) -> list[LogRecord]:
+        """Return a partition's known records at these offsets."""
         records = self.records.get(partition, [])
         first = bisect_left(records, offsets.start, key=lambda record: record.place.offset)
         last = bisect_left(records, offsets.stop, key=lambda record: record.place.offset)
@@ -228,18 +228,18 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """One record that one reader should have seen, if it was visible to it, and did not."""
+    """One record that one reader should have seen, if visible to it, and did not."""
 
-    record: Record
+    record: LogRecord
     reader: Reader
     jump: tuple[Event, ...]
-    """What the reader saw on either side."""
+    """What the reader saw before and after."""
     in_result: bool
     """Whether the reader is a result table."""
 
 
 def passed_records(history: History) -> Iterator[Passed]:
-    """Yield every record that some reader went past, visible or not."""
+    """Yield every record that some reader read past, visible or not."""
     for session in history.sessions:
         yield from _by_session(history, session)
     for result in history.results:
@@ -256,7 +256,7 @@ def _by_session(history: History, session: Session) -> Iterator[Passed]:
 
 
 def _by_result(history: History, result: Result) -> Iterator[Passed]:
-    # A row stands for its place and for its value: where the two contradict others, that is another anomaly.
+    # A row stands for its offset and for its value: if the two contradict others, that is another anomaly.
     seen = {key for row in result.rows for key in (row.place, (row.topic, row.value))}
     for partition, end in result.ends.items():
         for record in history.records_at(partition, range(end.start_offset, end.offset)):

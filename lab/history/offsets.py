@@ -1,4 +1,4 @@
-"""One value, one offset; one offset, one value; no value from nowhere; and no reading backwards or past records."""
+"""One value, one offset; one offset, one value; no unwritten value; no reading backwards or skipping."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 
 from lab.history.anomalies import Anomaly, AnomalyName, named, unique
-from lab.history.events import Event, Place, ResultRow
-from lab.history.model import History, Passed, Record, Result, Write
+from lab.history.events import Event, PartitionOffset, ResultRow
+from lab.history.model import History, LogRecord, Passed, Result, Write
 
 
 def duplicates(history: History) -> Iterator[Anomaly]:
     """Find values that were read at two offsets, and rows that a result table holds twice."""
     for (topic, value), sightings in history.sightings.items():
-        at: dict[Place, Event] = {}
+        at: dict[PartitionOffset, Event] = {}
         for sighting in sightings:
             if sighting.event.place is not None:
                 at.setdefault(sighting.event.place, sighting.event)
@@ -31,7 +31,7 @@ def _repeated_rows(result: Result) -> Iterator[Anomaly]:
     for row in result.rows:
         rows[row.place or row.topic, row.value].append(row)
     for (where, value), those in rows.items():
-        if len(those) > 1 and (value is not None or isinstance(where, Place)):
+        if len(those) > 1 and (value is not None or isinstance(where, PartitionOffset)):
             explanation = f"{result.reader} holds value {value!r}, of {where}, {len(those)} times"
             yield Anomaly(AnomalyName.DUPLICATE, explanation, tuple(those))
 
@@ -39,7 +39,7 @@ def _repeated_rows(result: Result) -> Iterator[Anomaly]:
 def inconsistent_offsets(history: History) -> Iterator[Anomaly]:
     """Find offsets with two values, and values acknowledged at one offset and read at another."""
     for records in history.records.values():
-        at: dict[Place, list[Record]] = defaultdict(list)
+        at: dict[PartitionOffset, list[LogRecord]] = defaultdict(list)
         for record in records:
             at[record.place].append(record)
         for place, those in at.items():
@@ -49,7 +49,7 @@ def inconsistent_offsets(history: History) -> Iterator[Anomaly]:
                 yield from _read_elsewhere(history, those[0])
 
 
-def _two_values(place: Place, records: list[Record]) -> Anomaly:
+def _two_values(place: PartitionOffset, records: list[LogRecord]) -> Anomaly:
     shown: list[Event | None] = []
     said: list[str] = []
     for record in records:
@@ -61,7 +61,7 @@ def _two_values(place: Place, records: list[Record]) -> Anomaly:
     return Anomaly(AnomalyName.INCONSISTENT_OFFSETS, f"{place} holds {' and '.join(said)}", unique(*shown))
 
 
-def _read_elsewhere(history: History, record: Record) -> Iterator[Anomaly]:
+def _read_elsewhere(history: History, record: LogRecord) -> Iterator[Anomaly]:
     assert record.write is not None
     elsewhere = [each.event for each in history.sightings_of(record.write) if each.event.place is not None]
     if elsewhere:
@@ -70,7 +70,7 @@ def _read_elsewhere(history: History, record: Record) -> Iterator[Anomaly]:
 
 
 def unwritten_reads(history: History) -> Iterator[Anomaly]:
-    """Find values from nowhere, in topics whose producers all say beforehand what they send."""
+    """Find values that nobody has sent, in topics whose producers all announce their sends."""
     announced: dict[str, bool] = defaultdict(lambda: True)
     for write in history.writes.values():
         announced[write.topic] &= write.started is not None
@@ -94,7 +94,7 @@ def non_monotonic_polls(history: History) -> Iterator[Anomaly]:
 
 
 def skipped_polls(passed: Iterable[Passed], explained: Container[Write | None]) -> Iterator[Anomaly]:
-    """Find jumps over records that others saw, one finding for each jump; `explained` writes are left out."""
+    """Find skipped records that others saw, one finding for each skip; without `explained` writes."""
     jumps: dict[tuple[object, tuple[Event, ...]], list[Passed]] = defaultdict(list)
     for each in passed:
         visible = each.record.shown_to(each.reader.isolation)

@@ -1,8 +1,8 @@
 """Read a history: lines of JSON become typed events, or an error that names file and line.
 
-Theory of operation: every line must be understood. A checker that passes over what it cannot read finds nothing, so an
-event of unknown name or a field of the wrong kind is an error. The one exception is a last line without an end: that
-is what a client killed in the middle of a write leaves, and it is skipped.
+Theory of operation: every line must be understood. A checker that ignores what it cannot read finds nothing, so an
+event of unknown name or a field of the wrong kind is an error. The one exception is an incomplete last line: a
+client killed during a write leaves it, and it is skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lab.history.events import (
     Isolation,
     Outcome,
     Partition,
-    Place,
+    PartitionOffset,
     RecordRead,
     RecordsConsumed,
     Remark,
@@ -52,7 +52,7 @@ def read_history(paths: Iterable[str | Path]) -> list[Event]:
 
 
 def events_of(objects: Iterable[Mapping[str, Any]]) -> list[Event]:
-    """Make events from objects as a file would hold them.
+    """Make events from objects, as in a file.
 
     Raises:
         HistoryError: for an object that is not an event.
@@ -64,7 +64,7 @@ def event_of(fields: Mapping[str, Any], where: Where) -> Event:
     """Make one event.
 
     Raises:
-        HistoryError: if it is of unknown name, or a field is missing or of the wrong kind.
+        HistoryError: if its name is unknown, or a field is missing or of the wrong kind.
     """
     read = _Fields(fields, where)
     name = read.text("name")
@@ -92,7 +92,7 @@ def _read_file(path: Path) -> Iterator[Event]:
             fields = json.loads(line)
         except ValueError as error:
             if number > len(lines):
-                return  # cut off in the middle of a write
+                return  # cut off during a write
             raise HistoryError(f"{where}: not JSON: {error}") from error
         if not isinstance(fields, dict):
             raise HistoryError(f"{where}: expected an object, and found {line[:60]!r}")
@@ -143,8 +143,8 @@ class _Fields:
         except ValueError:
             raise self._error(name, " or ".join(kind), value) from None
 
-    def place(self) -> Place:
-        return Place(self.text("topic"), self.number("partition"), self.number("offset"))
+    def place(self) -> PartitionOffset:
+        return PartitionOffset(self.text("topic"), self.number("partition"), self.number("offset"))
 
     def partitions(self) -> Iterator[_Fields]:
         value = self._fields.get("partitions")
@@ -188,7 +188,7 @@ def _send_succeeded(read: _Fields, common: _Common) -> Event:
 
 
 def _send_failed(read: _Fields, common: _Common) -> Event:
-    # Kafka's tool does not say which; a time-out is the usual error, and leaves the outcome open.
+    # Kafka's tool does not say which; a timeout is the usual error, and its outcome is unknown.
     return SendFailed(
         topic=read.text("topic"),
         value=read.text_or_none("value"),

@@ -1,4 +1,4 @@
-"""Records that a reader should not have seen, and transactions seen in part."""
+"""Records that a reader should not have seen, and transactions seen only in part."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def aborted_reads(history: History) -> Iterator[Anomaly]:
 
 
 def torn_transactions(history: History, passed: Iterable[Passed]) -> tuple[list[Anomaly], set[Write | None]]:
-    """Find transactions of which `read_committed` readers saw a part and went past another.
+    """Find transactions of which `read_committed` readers saw a part and read past another.
 
-    A transaction's records become visible together, and a `read_committed` reader cannot go past a record whose
-    transaction is undecided (KIP-98). So what such a reader missed is torn off if it saw another part itself, or if
-    nobody saw the missing part while somebody saw another. A reader that missed what others saw whole has skipped it:
+    A transaction's records become visible together, and a `read_committed` reader cannot read past a record whose
+    transaction is undecided (KIP-98). So a record that such a reader missed is torn off if it saw another part, or if
+    nobody saw the missing part while somebody saw another. A reader that missed what others saw entirely skipped it:
     that is another anomaly.
 
     Returns:

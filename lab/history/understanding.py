@@ -1,4 +1,4 @@
-"""Make sense of events: one pass, in the order of each stream; streams need no common clock."""
+"""Build the model from events: one pass, in the order of each stream; streams need no common clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.history.events import (
     Isolation,
     Outcome,
     Partition,
-    Place,
+    PartitionOffset,
     RecordRead,
     RecordsConsumed,
     ResetPolicy,
@@ -26,14 +26,14 @@ from lab.history.events import (
     Startup,
     TransactionStep,
 )
-from lab.history.model import History, Reader, Record, Result, Session, Sighting, Transaction, Write
+from lab.history.model import History, LogRecord, Reader, Result, Session, Sighting, Transaction, Write
 
 
 def understand(events: Iterable[Event]) -> History:
-    """Make sense of a history.
+    """Build the model of a history.
 
     Raises:
-        HistoryError: where the events contradict each other so that nothing can be judged: a value sent twice, a
+        HistoryError: if the events contradict each other so that no verdict is possible: a value sent twice, a
             transaction that never began, polls without their records.
     """
     builder = _Builder()
@@ -44,7 +44,7 @@ def understand(events: Iterable[Event]) -> History:
 
 @dataclass(slots=True)
 class _Stream:
-    """Where one stream stands."""
+    """The state of one stream."""
 
     reader: Reader
     transactions: dict[int, Transaction] = field(default_factory=dict)
@@ -59,10 +59,10 @@ class _Builder:
     def __init__(self) -> None:
         self._history = History()
         self._streams: dict[tuple[str, str], _Stream] = {}
-        self._placed: list[tuple[Place, Sighting]] = []
+        self._placed: list[tuple[PartitionOffset, Sighting]] = []
 
     def take(self, event: Event) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         self._history.events += 1
         if isinstance(event, Startup):
             self._streams[event.stream] = _Stream(Reader(event.stream, event.isolation, event.reset_policy))
@@ -98,7 +98,7 @@ class _Builder:
                 result.said.update({end.partition: event for end in event.ends})
 
     def finish(self) -> History:
-        """Return what was understood."""
+        """Return the model."""
         history = self._history
         for write in history.writes.values():
             if write.transaction is not None:
@@ -108,14 +108,14 @@ class _Builder:
 
     def _index_records(self) -> None:
         history = self._history
-        records: dict[tuple[Place, str | None], Record] = {}
+        records: dict[tuple[PartitionOffset, str | None], LogRecord] = {}
         for write in history.writes.values():
             if write.place is not None:
-                records[write.place, write.value] = Record(write.place, write.value, write, write.acknowledged)
+                records[write.place, write.value] = LogRecord(write.place, write.value, write, write.acknowledged)
         for place, sighting in self._placed:
             value = sighting.event.value
             sent = None if value is None else history.writes.get((place.topic, value))
-            records.setdefault((place, value), Record(place, value, sent)).sightings.append(sighting)
+            records.setdefault((place, value), LogRecord(place, value, sent)).sightings.append(sighting)
         for record in sorted(records.values(), key=lambda record: record.place.offset):
             history.records[record.place.of].append(record)
 

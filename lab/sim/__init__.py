@@ -1,1 +1,1 @@
-"""A cluster in one process, on a simulated clock, network and disk: what can go wrong does, from a seed, repeatably."""
+"""A cluster in one process on a simulated clock, network and disk; a seed determines every fault, so runs repeat."""

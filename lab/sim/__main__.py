@@ -1,4 +1,4 @@
-"""The command `python -m lab.sim`: clusters simulated from seeds, judged by invariants. More: docs/simulator.md."""
+"""The command `python -m lab.sim`: simulate clusters from seeds and check invariants. More: docs/simulator.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lab.sim.campaign import BUGS, Tally, ablate, keep_steps, run_one, run_seeds, search, shrunk
 from lab.sim.former import FormerVersionError, former_version
 from lab.sim.marks import Mark
-from lab.sim.plan import Coordination, Plan, plan_of
+from lab.sim.plan import Coordination, SeedPlan, plan_of
 from lab.sim.planted.shell import PLANTED
 from lab.sim.workers import PROCESS_ENDS, Run, tallies
 from sparkonce.jobs.shared.arguments import positive, whole_number
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Seeds(NamedTuple):
-    """Which seeds, what their clusters rest on (None is for what each of them says), and a former version, if any."""
+    """Which seeds to run, what their clusters rest on (None: each seed decides), and a former version, if any."""
 
     first: int
     amount: int
@@ -88,12 +88,12 @@ class _Seeds(NamedTuple):
 
     @property
     def option(self) -> str:
-        """What a command needs that runs one of them again."""
+        """The options to add to a command that replays one of them."""
         coordination = "" if self.coordination is None else f" --coordination {self.coordination.value}"
         return coordination if self.beside is None else f"{coordination} --beside {self.beside}"
 
-    def plan_of(self, seed: int) -> Plan:
-        """Return what one of them stands for."""
+    def plan_of(self, seed: int) -> SeedPlan:
+        """Return the plan of a seed."""
         return plan_of(seed, self.coordination, self.beside)
 
 
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _misused(options: argparse.Namespace) -> str | None:
-    """Return what is wrong with options that do not go together, or with steps that are not there."""
+    """Return what is wrong with options that exclude each other, or with steps that do not exist."""
     if options.enough is not None and not options.ablations:
         return "--enough goes with --ablations"
     if options.ablations and (options.planted or options.plant is not None):
@@ -151,7 +151,7 @@ def _misused(options: argparse.Namespace) -> str | None:
     return None
 
 
-def _one(plan: Plan, bug: str | None, keep: Sequence[int] | None) -> int:
+def _one(plan: SeedPlan, bug: str | None, keep: Sequence[int] | None) -> int:
     print(f"seed {plan.seed}: {plan.brokers} brokers, durability {plan.durability.value}")
     for topic in plan.topics:
         print(f"  {topic}")
@@ -205,14 +205,14 @@ def _many(seeds: _Seeds, jobs: int, with_planted: bool) -> int:
 
 
 def _parts(seeds: _Seeds, jobs: int, run: Run) -> Generator[Tally]:
-    """Run the seeds; what came of each comes in any order if there are several processes."""
+    """Run the seeds; with several processes, results come in any order."""
     if jobs > 1:
         return tallies(seeds.numbers, jobs, run)
     return (run([seed]) for seed in seeds.numbers)
 
 
 def _search_one(bug: str, seeds: _Seeds) -> int:
-    """Search for one planted bug; the seed that finds it is made small."""
+    """Search for one planted bug; shrink the seed that finds it."""
     outcome, tried = search(bug, seeds.numbers, seeds.coordination)
     if outcome is not None:
         _show_failure(outcome.seed, seeds, bug, str(outcome.violation))
@@ -234,7 +234,7 @@ def _search_all(seeds: _Seeds) -> int:
 
 
 def _ablate(seeds: _Seeds, jobs: int, enough: int | None) -> int:
-    """Remove each safeguard in turn, and count the seeds that notice."""
+    """Plant each bug in turn, and count the seeds that find it."""
     print(f"{'what is wrong':30} {'found in':>13} {'first by':>11}  invariants; what it is")
     never = 0
     for each in PLANTED:
@@ -250,7 +250,7 @@ def _ablate(seeds: _Seeds, jobs: int, enough: int | None) -> int:
 
 
 def _ablated(bug: str, seeds: _Seeds, jobs: int, enough: int | None) -> Tally:
-    """Plant a bug and run seeds until so many have found it; all of them, if that is None."""
+    """Plant a bug and run seeds until `enough` have found it, or all of them if that is None."""
     tally = Tally()
     with closing(_parts(seeds, jobs, partial(ablate, bug, coordination=seeds.coordination))) as parts:
         for part in parts:
@@ -267,7 +267,7 @@ def _show_marks(tally: Tally) -> None:
 
 
 def _show_failure(seed: int, seeds: _Seeds, bug: str | None, violation: str) -> None:
-    """Print a failing seed, made small, with the command that replays it."""
+    """Print a failing seed, shrunk, with the command that replays it."""
     print(f"seed {seed}: {violation}")
     if violation.startswith(PROCESS_ENDS):
         return  # running it here would end this process as well
@@ -280,7 +280,7 @@ def _show_failure(seed: int, seeds: _Seeds, bug: str | None, violation: str) -> 
 
 
 class _Progress:
-    """How far many seeds are, on stderr: a bar that moves on a terminal, else a line now and then."""
+    """Progress on stderr: a bar on a terminal, otherwise a line from time to time."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -288,11 +288,11 @@ class _Progress:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since the start."""
         return time.perf_counter() - self._began_s
 
     def show(self, done: int) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         seconds, count = self.seconds, self._count
         rate = done / seconds
         text = f"{done}/{count} seeds, {rate:.1f}/s, {_duration(round((count - done) / rate))} left" if done else ""
@@ -306,7 +306,7 @@ class _Progress:
             print(f"lab.sim: {text}", file=sys.stderr, flush=True)
 
     def tell(self, text: str) -> None:
-        """Print a message at once, on a line of its own."""
+        """Print a message at once, on its own line."""
         start = "\n" if sys.stderr.isatty() else ""
         print(f"{start}lab.sim: {text}", file=sys.stderr, flush=True)
 

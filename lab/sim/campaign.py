@@ -1,8 +1,8 @@
-"""Many seeds, one after the other, and what was seen in all of them together; a failing one is made smaller.
+"""Run many seeds one after the other, add up their results, and shrink a failing seed.
 
 Steps are left out as long as the same invariant is violated: halves first, then quarters, down to single steps, as in
-Zeller's delta debugging. What is left out changes what happens after it, so that a step may be needed for no other
-reason than the timing of another one; what remains is small, not smallest.
+Zeller's delta debugging. Leaving out a step changes what happens after it, so a step may be needed only for the
+timing of another one: the result is small, not minimal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from lab.sim.marks import Mark
 from lab.sim.outcome import Outcome
-from lab.sim.plan import Coordination, Plan, plan_of
+from lab.sim.plan import Coordination, SeedPlan, plan_of
 from lab.sim.planted.shell import PLANTED
 from lab.sim.simulation import run_plan
 
@@ -29,7 +29,7 @@ MAX_RUNS: Final = 300
 
 @dataclass(slots=True)
 class Tally:
-    """What came of some seeds."""
+    """The results of some seeds."""
 
     seeds: int = 0
     simulated_ms: int = 0
@@ -60,7 +60,7 @@ class Tally:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let recovery not warn of the damage that is done to logs here all the time."""
+    """Silence recovery's warnings about damaged logs: logs are damaged here all the time."""
     logger = logging.getLogger("sparkonce.broker_lite")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -72,7 +72,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Look for garbage less often: a world's objects live as long as it does, and it refers to itself everywhere."""
+    """Run the garbage collector less often: a world's objects live as long as it does and have reference cycles."""
     before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 50)
     try:
@@ -87,7 +87,7 @@ def _with_bug(name: str | None) -> AbstractContextManager[None]:
 
 
 def run_seeds(seeds: Iterable[int], coordination: Coordination | None = None, beside: str | None = None) -> Tally:
-    """Run seeds as they are, or on what is given; `beside` is a checkout of a former version, see `plan_of`."""
+    """Run the plans of seeds, `coordination` and `beside` as in `plan_of`."""
     tally = Tally()
     with quiet(), _few_collections():
         for seed in seeds:
@@ -102,7 +102,7 @@ def ablate(bug: str, seeds: Iterable[int], coordination: Coordination | None = N
 
 
 def search(bug: str, seeds: Iterable[int], coordination: Coordination | None = None) -> tuple[Outcome | None, int]:
-    """Plant a bug and run seeds until one finds it; returns how that ended, and how many were run."""
+    """Plant a bug and run seeds until one finds it; return that outcome and the number of seeds run."""
     tried = 0
     with quiet(), _few_collections(), _with_bug(bug):
         for seed in seeds:
@@ -113,25 +113,25 @@ def search(bug: str, seeds: Iterable[int], coordination: Coordination | None = N
     return None, tried
 
 
-def run_one(plan: Plan, bug: str | None) -> Outcome:
-    """Run a plan with its trace, with a bug planted or not."""
+def run_one(plan: SeedPlan, bug: str | None) -> Outcome:
+    """Run a plan with its trace, with a planted bug or without."""
     with quiet(), _with_bug(bug):
         return run_plan(plan, tracing=True)
 
 
-def shrunk(plan: Plan, bug: str | None, invariant: str | None) -> list[int]:
-    """Return the few steps with which a plan still violates the invariant."""
+def shrunk(plan: SeedPlan, bug: str | None, invariant: str | None) -> list[int]:
+    """Return the plan reduced to a few steps that still violate the invariant."""
     with quiet(), _with_bug(bug):
         return shrink(plan, lambda smaller: run_plan(smaller).invariant == invariant)
 
 
-def keep_steps(plan: Plan, indexes: Collection[int]) -> Plan:
-    """Return the plan with these of its steps only."""
+def keep_steps(plan: SeedPlan, indexes: Collection[int]) -> SeedPlan:
+    """Return the plan with only these of its steps."""
     return replace(plan, steps=tuple(step for index, step in enumerate(plan.steps) if index in indexes))
 
 
-def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> list[int]:
-    """Return the indexes of steps with which the plan still fails, few of them."""
+def shrink(plan: SeedPlan, fails: Callable[[SeedPlan], bool]) -> list[int]:
+    """Return the indexes of a few steps with which the plan still fails."""
     kept = list(range(len(plan.steps)))
     size, runs = max(len(kept) // 2, 1), 0
     while runs < MAX_RUNS:

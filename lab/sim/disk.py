@@ -1,14 +1,14 @@
-"""A disk in memory, for the log's `Storage`: it forgets what was not flushed, tears writes, fills up, cuts calls short.
+"""A disk in memory for the log's `Storage`: it loses unflushed data, tears writes, fills up, interrupts calls.
 
-Theory of operation: a file's bytes are in the page cache, and a part of them from the front is on the disk for sure.
-When a process dies the page cache stays. When the power goes, every file ends somewhere between what is on the disk and
-what was written, and the last bytes of that may be zeros. A file that was replaced as a whole without a flush is the
-old one or the new. A cut may be undone, with what lay behind it, until anything is flushed: a journaling file system
-writes its changes in order, and a flush of one file brings the earlier ones of others with it. Names are durable at
+Theory of operation: a file's bytes are in the page cache, and a prefix of them is durable. When a process dies, the
+page cache stays. When the power fails, each file ends somewhere between what is durable and what was written, and the
+last bytes of that may be zeros. A file that was replaced as a whole without a flush is the old one or the new one. A
+truncation may be undone, with what was behind it, until anything is flushed: a journaling file system writes its
+changes in order, so a flush of one file also writes earlier truncations of others. Names are durable at
 once.
 
-`fuse` is how a process dies in the middle of a call: after so many changes the next one raises `CutShort`, and so do
-all others until it is dead.
+`fuse` lets a process die in the middle of a call: after that many changes the next one raises `CutShort`, as do all
+others until it is dead.
 
 Simulations and the tests of the log share this disk.
 """
@@ -36,11 +36,11 @@ class _Content:
         self.data = bytearray()
         self.durable_size = 0
         self.promised_size = 0
-        """How much a disk that lies has said to be durable."""
+        """How many bytes a lying disk has reported as durable."""
         self.is_damaged = False
         """Whether some of that was lost."""
         self.old: bytes | None = None
-        """What may be there after a loss of power in place of `data`."""
+        """The contents that may replace `data` after a loss of power."""
 
 
 class SimulatedFile:
@@ -100,7 +100,7 @@ class SimulatedFile:
 
 
 class _Flush:
-    """Done when the disk has got round to it, or on the first wait for it."""
+    """A flush that completes when the disk gets to it, or on the first wait for it."""
 
     __slots__ = ("_disk", "_done", "_error", "_paths")
 
@@ -156,23 +156,23 @@ class SimulatedDisk:
         self.locks: set[str] = set()
         self.cut: list[_Content] = []
         self.lies = False
-        """Whether it says of each flush that it is done, and does nothing."""
+        """Whether it reports each flush as done without flushing."""
         self.has_lost = False
-        """Whether it has ever lost what it said was flushed; a replacement has not."""
+        """Whether it has ever lost what it reported as flushed; a replaced disk has not."""
         self.room: int | None = None
-        """How many bytes it still takes; None for any number."""
+        """How many bytes still fit; None for any number."""
         self.broken = False
-        """Whether it fails for good: nothing can be changed any more."""
+        """Whether it has failed for good: nothing can be changed."""
         self.fuse: int | None = None
-        """How many changes are still made before the process dies; None for any number."""
+        """How many changes are left before the process dies; None for any number."""
         self.blown: Callable[[], bool] = lambda: True
-        """Asked when the fuse has burnt down: whether the process may die now."""
+        """Called when the fuse has burnt down: whether the process may die now."""
         self.now_ms = 0
-        """When files are written to, as `modified_ms` tells it."""
+        """The clock for times of modification, see `modified_ms`."""
         self.write_error: OSError | None = None
-        """What writing a file as a whole fails with."""
+        """The error of writing a file as a whole, if it fails."""
         self.flush_errors: list[OSError] = []
-        """What the next flushes fail with; as on a real disk, those after them succeed."""
+        """The errors of the next flushes; as on a real disk, later ones succeed."""
         self.pending: list[_Flush] = []
         """Flushes under way."""
         self._modified: dict[str, int] = {}
@@ -181,8 +181,8 @@ class SimulatedDisk:
         """Count a change.
 
         Raises:
-            CutShort: in place of the change, if the process dies here.
-            OSError: in place of the change, if the disk is broken.
+            CutShort: instead of the change, if the process dies here.
+            OSError: instead of the change, if the disk is broken.
         """
         if self.broken:
             raise OSError(errno.EIO, "Input/output error")
@@ -196,16 +196,16 @@ class SimulatedDisk:
             self.fuse = None
 
     def check_flush(self) -> None:
-        """Let a flush fail if it is to.
+        """Raise the next of `flush_errors`, if there is one.
 
         Raises:
-            OSError: the next of `flush_errors`.
+            OSError: that error.
         """
         if self.flush_errors:
             raise self.flush_errors.pop(0)
 
     def make_durable(self, content: _Content) -> None:
-        """Bring a file onto the disk, and all cuts that were made before."""
+        """Make a file durable, and all earlier truncations."""
         if self.lies:
             content.promised_size = len(content.data)
             return
@@ -216,19 +216,19 @@ class SimulatedDisk:
             self.cut.clear()
 
     def settle(self) -> None:
-        """End the flushes that are under way."""
+        """Complete the flushes under way."""
         flushes, self.pending = self.pending, []
         for flush in flushes:
             flush.result()
 
     def process_died(self) -> None:
-        """Release what the process held; the page cache stays, and reaches the disk in its own time."""
+        """Release the process's locks and the fuse; the page cache stays, and is written later."""
         self.locks.clear()
         self.pending.clear()
         self.fuse = None
 
     def replace(self) -> None:
-        """Be another disk, on which there is nothing."""
+        """Become an empty disk."""
         self.files.clear()
         self.directories.clear()
         self.cut.clear()
@@ -236,7 +236,7 @@ class SimulatedDisk:
         self.has_lost = False
 
     def lose_power(self, rng: random.Random, torn: bool = False) -> int:
-        """Forget what may be forgotten; `torn` lets the ends of files be zeros. Returns how many bytes are lost."""
+        """Lose unflushed data; with `torn`, files may end in zeros. Return how many bytes are lost."""
         self.process_died()
         lost = 0
         for content in self.files.values():
@@ -299,7 +299,7 @@ class SimulatedDisk:
         return len(content.data)
 
     def modified_ms(self, path: str) -> int:
-        """See `Storage`; a time that was never set is now."""
+        """See `Storage`; now, if the time was never set."""
         self.size(path)
         return self._modified.get(path, self.now_ms)
 
@@ -370,7 +370,7 @@ class SimulatedDisk:
         return path in self.locks
 
     def close(self) -> None:
-        """See `Storage`; flushes are checked by what began them."""
+        """See `Storage`; whoever began a flush checks it."""
         for flush in self.pending:
             with suppress(OSError):
                 flush.result()
@@ -378,14 +378,14 @@ class SimulatedDisk:
 
 
 class SharedDisk(SimulatedDisk):
-    """A disk that all machines share; it knows whether it was changed, and reports it."""
+    """A disk that all machines share; it reports changes."""
 
     changed = False
 
     def __init__(self) -> None:
         super().__init__()
         self.watches: dict[Callable[[], None], None] = {}
-        """Called while something changes."""
+        """Called during a change."""
 
     def change(self) -> None:
         """See `SimulatedDisk`."""
@@ -394,6 +394,6 @@ class SharedDisk(SimulatedDisk):
         self.report()
 
     def report(self) -> None:
-        """Notify those who watch of a change."""
+        """Notify the watchers of a change."""
         for changed in self.watches:
             changed()

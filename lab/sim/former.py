@@ -2,10 +2,10 @@
 
 Theory of operation: the folders `broker_lite` and `sparkonce/kafka/protocol` of a checkout become the packages
 `sparkonce_former_1.broker_lite` and `sparkonce_former_1.kafka.protocol`, by loading their sources with the names of
-modules in them changed. (`_MOVED` says where an older checkout has them.) What the simulator has for the
-classes of one version (`_FOR_EACH_VERSION`) is loaded in that package, too, from the sources of this version, so that
-it works with the classes of the other one. All else of the simulator is there once, and so are the errors that it goes
-by (`_SHARED`).
+modules in them changed. (`_MOVED` says where an older checkout has them.) What the simulator has for the classes
+of one version (`_FOR_EACH_VERSION`) is also loaded in that package, from the sources of this version, so
+that it works with the classes of the other one. The rest of the simulator exists once, and so do the errors that it
+handles (`_SHARED`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from lab.sim.plan import Plan
+    from lab.sim.plan import SeedPlan
 
 _NAME: Final = re.compile(r"\b(?:sparkonce\.(broker_lite\.|kafka\.protocol\b)|lab\.(sim\.))([\w.]*)")
 _SIMULATOR: Final = "sim."
@@ -60,7 +60,7 @@ _numbers = count(1)
 
 
 class Version(NamedTuple):
-    """What there is for each version of the brokers."""
+    """The classes of one version of the brokers."""
 
     process: type[Process]
     observed_brokers: Callable[..., AbstractContextManager[None]]
@@ -94,8 +94,8 @@ def former_version(directory: str) -> Version:
     return Version(process.Process, inside.observed_brokers)
 
 
-def versions_of(plan: Plan) -> tuple[Version, ...]:
-    """Return the versions that a plan's brokers are of."""
+def versions_of(plan: SeedPlan) -> tuple[Version, ...]:
+    """Return the versions of a plan's brokers."""
     return (THIS,) if plan.former is None else (THIS, former_version(plan.former.directory))
 
 
@@ -143,7 +143,7 @@ def _inside(checkout: Path, name: str) -> Path:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module with other names of modules in it; what is compiled is not kept."""
+    """Loads a module with renamed imports; its bytecode is not cached."""
 
     def __init__(self, fullname: str, path: str, package: str) -> None:
         super().__init__(fullname, path)

@@ -1,4 +1,4 @@
-"""The rare things that a campaign should see now and then: a simulation that never sees one proves nothing about it."""
+"""Rare events that a campaign should see: a simulation that never sees one proves nothing about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Mark(Enum):
-    """What was seen; the value says it in words."""
+    """A rare event; the value describes it."""
 
     TRUNCATED = "a follower cut its log by a diverging epoch"
     SEVERAL_ROUNDS = "a follower needed several diverging epochs in a row"

@@ -1,4 +1,4 @@
-"""How the run of one seed ended."""
+"""The result of running one seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.sim.marks import Mark
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """The result of a run."""
 
     seed: int
     violation: str | None
@@ -19,4 +19,4 @@ class Outcome:
     marks: Counter[Mark]
     trace: tuple[str, ...]
     digest: str
-    """Of the trace, which must have been kept."""
+    """Hash of the trace, which must have been kept."""

@@ -1,9 +1,9 @@
-"""What a seed stands for: a cluster, its settings, what its clients do, and what goes wrong.
+"""The plan of a seed: a cluster, its settings, what its clients do, and its faults.
 
-Theory of operation: everything that is chosen is chosen here, from the seed alone, before anything runs. Each seed has
-its own mix: it leaves some kinds of faults out, so that the others come in larger numbers (swarm testing). `steps` is
-all that happens to a cluster from outside; a failing seed is made smaller by leaving steps out. What is drawn while a
-run goes on (delays, losses) comes from streams of its own for each sender, so that leaving a step out changes little
+Theory of operation: everything is drawn here, from the seed alone, before anything runs. Each seed has
+its own mix: it leaves some kinds of faults out, so that the others occur more often (swarm testing). `steps` are
+all external events; a failing seed is shrunk by leaving steps out. What is drawn during a
+run (delays, losses) comes from a separate stream for each sender, so that leaving a step out changes little
 elsewhere.
 """
 
@@ -29,19 +29,19 @@ SETTLED_MS: Final = 1_200
 SAFETY_MS: Final = 7_000
 """When faults end."""
 JAM_MS: Final = 2_900
-"""How long markers are held up."""
+"""How long markers are delayed."""
 
 
 class Durability(Enum):
-    """Which losses of power a seed has, and so what may be asked of it."""
+    """Which losses of power a seed has, and so which guarantees hold."""
 
     FLUSHED = "flushed"
-    """Every batch is flushed before it counts: any number of losses of power, and no record may be lost."""
+    """Every batch is flushed before it is acknowledged: any number of losses of power, and no record may be lost."""
     BUDGETED = "budgeted"
-    """As Kafka by default: fewer brokers than min.insync.replicas may be back from an unclean stop, and not yet in sync
-    again, while one of them has lost power. No record may be lost."""
+    """As Kafka by default: while a broker that lost power is not in sync again, fewer than min.insync.replicas may have
+    stopped uncleanly. No record may be lost."""
     NONE = "none"
-    """Any losses of power without flushes: safe records may be lost, and only the structure is checked."""
+    """Any losses of power without flushes: safe records may be lost; only the structure is checked."""
 
 
 class TopicPlan(NamedTuple):
@@ -50,17 +50,17 @@ class TopicPlan(NamedTuple):
     name: str
     partitions: int
     minimums: tuple[int, ...]
-    """What `min.insync.replicas` may be: the first to begin with."""
+    """The values of `min.insync.replicas`, the initial one first."""
     by_default: bool
-    """Whether it has no such setting of its own, and goes by the cluster's."""
+    """Whether it uses the cluster's setting instead of its own."""
     unclean: bool
-    """Whether unclean elections may be allowed; changes of its settings forbid and allow them again."""
+    """Whether unclean elections may be enabled; changes of its settings disable and enable them."""
     flushed: bool
     segment_bytes: int
 
 
 class ProducerPlan(NamedTuple):
-    """A producer to one partition."""
+    """A producer that writes to one partition."""
 
     topic: int
     partition: int
@@ -70,25 +70,25 @@ class ProducerPlan(NamedTuple):
 
 
 class TransactionalPlan(NamedTuple):
-    """A producer of transactions to all partitions; several may have the same id."""
+    """A transactional producer that writes to all partitions; several may have the same id."""
 
     transactional_id: str
     has_epochs: bool
-    """Whether it has an epoch for each transaction (KIP-890)."""
+    """Whether each transaction has its own epoch (KIP-890)."""
     timeout_ms: int
     is_hasty: bool
     """Whether it begins two more transactions as soon as one is committed, and aborts the first of them at once."""
     left_at: int
-    """The last epoch of a producer of long ago that had its id; -1 if there was none."""
+    """The last epoch of a former producer with its id; -1 if there was none."""
 
 
 class GroupPlan(NamedTuple):
-    """A group whose members share all partitions among them."""
+    """A group whose members consume all partitions."""
 
     group_id: str
     members: int
     static: int
-    """How many of them have an instance id (KIP-345)."""
+    """The number of members with an instance id (KIP-345)."""
     protocols: tuple[str, ...]
     session_ms: int
     rebalance_ms: int
@@ -96,20 +96,20 @@ class GroupPlan(NamedTuple):
     """How long a new group waits for more members (`group.initial.rebalance.delay.ms`)."""
     commit_ms: int
     apart_ms: int
-    """How long after one member the next one comes."""
+    """The interval between the first starts of members."""
     by_heartbeats: bool
-    """Whether it is one of KIP-848."""
+    """Whether it uses the protocol of KIP-848."""
     assignor: str | None
-    """Which of the coordinator's assignors such a group asks for."""
+    """The server-side assignor that a KIP-848 group requests."""
     differs: bool
-    """Whether not all members of such a group subscribe to all topics."""
+    """Whether the members of a KIP-848 group subscribe to different topics."""
     by_pattern: bool
-    """Whether the first member of such a group subscribes by a pattern."""
+    """Whether the first member of a KIP-848 group subscribes by a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Times in milliseconds; shorter than Kafka's, in the same proportions to each other."""
+    """Times in milliseconds; shorter than Kafka's, in the same proportions."""
 
     heartbeat_ms: int
     session_ms: int
@@ -125,14 +125,14 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """All that a seed stands for."""
+class SeedPlan:
+    """All that a seed determines."""
 
     seed: int
     brokers: int
     durability: Durability
     default_minimum: int
-    """What the cluster's `min.insync.replicas` is to begin with."""
+    """The cluster's initial `min.insync.replicas`."""
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
     transactional: tuple[TransactionalPlan, ...]
@@ -142,11 +142,11 @@ class Plan:
     zookeeper: ZooKeeperPlan | None = None
     """What the cluster rests on; None for files that its brokers share."""
     former: FormerPlan | None = None
-    """The brokers of another version, if there are any."""
+    """The brokers of another version, if any."""
 
 
 MINIMUMS: Final = (1, 2, 3)
-"""What the cluster's `min.insync.replicas` may become."""
+"""Later values of the cluster's `min.insync.replicas`."""
 OF_ZOOKEEPER: Final = (
     Kind.SERVER_DOWN,
     Kind.SERVER_CUT,
@@ -156,50 +156,50 @@ OF_ZOOKEEPER: Final = (
     Kind.HANG_UP,
     Kind.CONTROLLER_HANGS,
 )
-"""What only happens where there is a ZooKeeper."""
+"""Only with a ZooKeeper."""
 UPGRADES: Final = (Kind.UPGRADE, Kind.DOWNGRADE)
-"""What only happens where there are brokers of a former version."""
+"""Only with brokers of a former version."""
 AIMED_AT_ZOOKEEPER: Final = (Kind.LOSE_DECISION, Kind.DEPOSE, Kind.RACK)
-"""What waits for its moment there (`zookeeper/aimed.py`)."""
+"""Faults with a ZooKeeper that wait for their moment (`zookeeper/aimed.py`)."""
 LAPSES: Final = (Kind.LAPSE_IN_PROPOSAL, Kind.LAPSE_IN_ROLE)
-"""What does so, too, without any other fault: most would mend what it does."""
+"""The same, without any other fault: most faults would repair their effect."""
 _BY_THEMSELVES: Final = (
     *(Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE),
     *(*UPGRADES, *OF_ZOOKEEPER, *AIMED_AT_ZOOKEEPER, *LAPSES),
 )
-"""What is drawn from streams of its own: seeds without it are what they were. Those with `LAPSES` lose other faults."""
+"""Drawn from separate streams: seeds without them stay unchanged. Those with `LAPSES` lose other faults."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
-"""How many seeds have transactions."""
+"""The share of seeds with transactions."""
 _GROUPS = 0.25
-"""How many seeds have groups."""
+"""The share of seeds with groups."""
 _BY_HEARTBEATS = 0.4
-"""How many groups are of KIP-848."""
+"""The share of groups of KIP-848."""
 _DIFFERENT = 0.4
-"""How many of those have members that subscribe to different topics."""
+"""The share of those whose members subscribe to different topics."""
 _BY_PATTERN = 0.3
-"""How many of those have a member that subscribes by a pattern."""
+"""The share of those with a member that subscribes by a pattern."""
 _FLIPS = 0.5
-"""How many seeds with coordinators have leaders that change without a fault."""
+"""The share of seeds with coordinators in which leaders change without a fault."""
 _LOSSES = 0.3
-"""How many seeds with transactions have leaders that die with a marker."""
+"""The share of seeds with transactions in which leaders die with a marker."""
 _LOST_MEMBERS = 0.3
-"""How many seeds with groups of KIP-848 have coordinators that die with a member's new epoch."""
+"""The share of seeds with KIP-848 groups in which coordinators die with a member's new epoch."""
 _JAMS = 0.15
-"""How many seeds with transactions have markers that are held up."""
+"""The share of seeds with transactions in which markers are delayed."""
 _ZOOKEEPER_SESSION_MS = 600
-"""The shortest session there: a sign of life takes four messages, of which some are sent again."""
+"""The shortest ZooKeeper session: a heartbeat takes four messages, of which some are retransmitted."""
 _DELAYS_IN_SESSION = 40
 _OF_ZOOKEEPER = 0.5
-"""How many kinds of faults with ZooKeeper a seed has."""
+"""The number of kinds of ZooKeeper faults in a seed."""
 _AIMED = 0.6
-"""How many seeds with a ZooKeeper have faults there that wait for their moment."""
+"""The share of seeds with a ZooKeeper that have faults there that wait for their moment."""
 _LAPSES = 0.5
-"""How many of these have no other faults than lapses of sessions."""
+"""The share of these with no other faults than lapses of sessions."""
 _LIES = 0.4
-"""How many seeds where losses of power are budgeted have disks that lie."""
+"""The share of seeds with budgeted losses of power that have lying disks."""
 _THEMED = 0.4
-"""How many seeds have faults of one theme only."""
+"""The share of seeds with faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
     (Kind.AMBUSH, Kind.AMBUSH, Kind.CRASH, Kind.PAUSE),
     (Kind.AMBUSH, Kind.AMBUSH, Kind.PAUSE, Kind.DEAF),
@@ -212,14 +212,14 @@ _THEMES: tuple[tuple[Kind, ...], ...] = (
 
 
 class Coordination(Enum):
-    """What clusters rest on."""
+    """What a cluster stores its metadata in."""
 
     FILES = "files"
     ZOOKEEPER = "zookeeper"
 
 
-def plan_of(seed: int, coordination: Coordination | None = None, beside: str | None = None) -> Plan:
-    """Return what a seed stands for; what its cluster rests on is the seed's choice, too, unless it is given.
+def plan_of(seed: int, coordination: Coordination | None = None, beside: str | None = None) -> SeedPlan:
+    """Return the plan of a seed; unless `coordination` is given, the seed decides that, too.
 
     `beside` is a checkout of another version, whose brokers are upgraded to this one.
     """
@@ -229,7 +229,7 @@ def plan_of(seed: int, coordination: Coordination | None = None, beside: str | N
     return plan if beside is None else _upgraded(plan, beside)
 
 
-def _upgraded(plan: Plan, directory: str) -> Plan:
+def _upgraded(plan: SeedPlan, directory: str) -> SeedPlan:
     """Return the plan with brokers of another version that are upgraded."""
     former, changes = former_of(directory, plan.seed, plan.brokers, SETTLED_MS, SAFETY_MS)
     kinds = {True: Kind.UPGRADE, False: Kind.DOWNGRADE}
@@ -237,8 +237,8 @@ def _upgraded(plan: Plan, directory: str) -> Plan:
     return replace(plan, former=former, steps=tuple(sorted([*plan.steps, *steps], key=_at)))
 
 
-def _on_zookeeper(plan: Plan) -> Plan:
-    """Return the plan with a ZooKeeper, and what goes wrong with that, from a stream of its own."""
+def _on_zookeeper(plan: SeedPlan) -> SeedPlan:
+    """Return the plan with a ZooKeeper and its faults, from a separate stream."""
     session_ms = max(plan.settings.session_ms, _ZOOKEEPER_SESSION_MS, _DELAYS_IN_SESSION * plan.settings.delay_ms)
     plan = replace(plan, settings=replace(plan.settings, session_ms=session_ms))
     zookeeper = zookeeper_of(plan.seed, session_ms)
@@ -255,7 +255,7 @@ def _on_zookeeper(plan: Plan) -> Plan:
     return replace(plan, zookeeper=zookeeper, steps=tuple(sorted(steps, key=_at)))
 
 
-def _faults_of(plan: Plan, rng: random.Random, kinds: Sequence[Kind], count: int) -> list[Step]:
+def _faults_of(plan: SeedPlan, rng: random.Random, kinds: Sequence[Kind], count: int) -> list[Step]:
     return [
         Step(
             rng.randrange(SETTLED_MS, SAFETY_MS - 300),
@@ -268,7 +268,7 @@ def _faults_of(plan: Plan, rng: random.Random, kinds: Sequence[Kind], count: int
     ]
 
 
-def _plan_of(seed: int) -> Plan:
+def _plan_of(seed: int) -> SeedPlan:
     rng = stream("plan", seed)
     durability = rng.choices(list(Durability), (3, 5, 1))[0]
     topics = tuple(_topic(rng, index, durability) for index in range(rng.choice((1, 1, 2, 3))))
@@ -296,7 +296,9 @@ def _plan_of(seed: int) -> Plan:
     if durability is Durability.BUDGETED and min(min(topic.minimums) for topic in topics) == 2:
         steps += _lies(seed, brokers)
     steps.sort(key=_at)
-    plan = Plan(seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps))
+    plan = SeedPlan(
+        seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps)
+    )
     return _jammed(plan) if transactional and stream("jam", seed).random() < _JAMS else plan
 
 
@@ -309,7 +311,7 @@ def _topic(rng: random.Random, index: int, durability: Durability) -> TopicPlan:
     by_default = rng.random() < 0.15
     if by_default:
         minimums = MINIMUMS
-    # With one copy, a loss of power loses records by design unless they are flushed.
+    # With one copy, a loss of power loses unflushed records by design.
     flushed = durability is Durability.FLUSHED or (durability is Durability.BUDGETED and min(minimums) == 1)
     unclean = rng.random() < (0.6 if durability is Durability.NONE else 0.15)
     segment_bytes = rng.choice((1 << 20, 1 << 20, 700))
@@ -332,7 +334,7 @@ def _producers(rng: random.Random, topics: tuple[TopicPlan, ...]) -> list[Produc
 
 
 def _transactional(rng: random.Random, chance: random.Random) -> list[TransactionalPlan]:
-    """Draw producers; what is drawn from `chance` leaves the rest of a seed as it would be without."""
+    """Draw producers; drawing from `chance` leaves the rest of the seed unchanged."""
     names = rng.choice((("a",), ("a", "b"), ("a", "a", "b"), ("a", "a")))
     return [
         TransactionalPlan(
@@ -354,7 +356,7 @@ def _transacts(rng: random.Random, producers: int) -> list[Step]:
 
 
 def _groups(seed: int) -> list[GroupPlan]:
-    """Draw groups, from a stream of their own: seeds without them are what they are without groups at all."""
+    """Draw groups from a separate stream: seeds without them stay unchanged."""
     rng, chance = stream("groups", seed), stream("subscriptions", seed)
     if rng.random() >= _GROUPS:
         return []
@@ -392,7 +394,7 @@ def _members(rng: random.Random, members: int) -> list[Step]:
 
 
 def _flips(seed: int) -> list[Step]:
-    """Draw changes of leaders without any fault, from a stream of their own."""
+    """Draw changes of leaders without a fault, from a separate stream."""
     rng = stream("flips", seed)
     if rng.random() >= _FLIPS:
         return []
@@ -403,7 +405,7 @@ def _flips(seed: int) -> list[Step]:
 
 
 def _losses(seed: int) -> list[Step]:
-    """Draw leaders that die as soon as they have answered for a marker, from a stream of their own."""
+    """Draw leaders that die right after their response to a marker, from a separate stream."""
     rng = stream("markers", seed)
     if rng.random() >= _LOSSES:
         return []
@@ -414,7 +416,7 @@ def _losses(seed: int) -> list[Step]:
 
 
 def _lost_members(seed: int) -> list[Step]:
-    """Draw coordinators that die as soon as they have told a member of an epoch, from a stream of their own."""
+    """Draw coordinators that die right after sending a member a new epoch, from a separate stream."""
     rng = stream("heartbeats-lost", seed)
     if rng.random() >= _LOST_MEMBERS:
         return []
@@ -425,7 +427,7 @@ def _lost_members(seed: int) -> list[Step]:
 
 
 def _lies(seed: int, brokers: int) -> list[Step]:
-    """Draw disks that flush nothing for a while, and losses of power meanwhile, from a stream of their own."""
+    """Draw disks that do not flush for a while, and losses of power meanwhile, from a separate stream."""
     rng = stream("lying", seed)
     if rng.random() >= _LIES:
         return []
@@ -438,8 +440,8 @@ def _lies(seed: int, brokers: int) -> list[Step]:
     return steps
 
 
-def _jammed(plan: Plan) -> Plan:
-    """Return the plan with jams in place of all other faults: what they are there for takes its time."""
+def _jammed(plan: SeedPlan) -> SeedPlan:
+    """Return the plan with jams in place of all other faults: a jam takes its time."""
     rng = stream("jams", plan.seed)
     jams = [
         Step(at_ms, Kind.JAM, rng.randrange(4), JAM_MS, rng.randrange(60))

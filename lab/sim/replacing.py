@@ -1,4 +1,4 @@
-"""Functions of the production code that are replaced in this process for a while."""
+"""Temporary replacement of functions of the production code in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Put something in the place of an attribute, for a while."""
+    """Replace an attribute for a while."""
     before = vars(owner)[name]
     setattr(owner, name, value)
     try:

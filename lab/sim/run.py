@@ -1,4 +1,4 @@
-"""One run of one plan: its time, its network, its trace, and what was found to be wrong."""
+"""One run of one plan: its time, network and trace, and the violations found."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from traceback import extract_tb
 from lab.sim.disk import SharedDisk
 from lab.sim.machine.sockets import Network
 from lab.sim.marks import Mark
-from lab.sim.plan import Plan
+from lab.sim.plan import SeedPlan
 from lab.sim.scheduler import Scheduler
 from lab.sim.zookeeper.ensemble import ensemble_of
 from sparkonce.broker_lite.replication.invariants import ViolationError
 
 
 class Run:
-    """What all parts of a simulation have in common, brokers and clients, faults and judges."""
+    """What all parts of a simulation share: brokers and clients, faults and judges."""
 
-    def __init__(self, plan: Plan, tracing: bool) -> None:
+    def __init__(self, plan: SeedPlan, tracing: bool) -> None:
         self.plan = plan
         self.scheduler = Scheduler()
         self.network = Network(self.scheduler, plan.seed, plan.settings)
@@ -27,13 +27,13 @@ class Run:
         """The disk that all machines share."""
         self.ensemble = ensemble_of(plan, self.scheduler, self.network)
         self.is_healed = False
-        """Whether all faults are over, and nothing goes wrong any more."""
+        """Whether all faults are over."""
         self.marks: Counter[Mark] = Counter()
         self.lines: list[str] | None = [] if tracing else None
         self.violation: ViolationError | None = None
 
     def mark(self, mark: Mark) -> None:
-        """Note that something rare was seen."""
+        """Note a rare event."""
         self.marks[mark] += 1
 
     def trace(self, line: Callable[[], str]) -> None:
@@ -47,7 +47,7 @@ class Run:
             self.violation = error
 
     def judge(self, check: Callable[[], object]) -> None:
-        """Check something; an error is noted, and not raised in the broker that is running."""
+        """Run a check; an error is noted, and not raised in the broker that is running."""
         try:
             check()
         except ViolationError as error:
@@ -56,7 +56,7 @@ class Run:
             self.mistake(repr(error), error)
 
     def mistake(self, text: str, error: BaseException | None) -> None:
-        """Note an error that nobody expects."""
+        """Note an unexpected error."""
         at = ""
         if error is not None and error.__traceback__ is not None:
             last = extract_tb(error.__traceback__)[-1]

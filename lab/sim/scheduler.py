@@ -1,7 +1,7 @@
-"""One clock, one queue and named streams of chance for everything that is simulated.
+"""One clock, one queue and named random streams for everything that is simulated.
 
-Events of the same millisecond happen in the order in which they were planned, so a run depends on nothing but its seed.
-A stream of chance depends on a seed and a name: not on the process, nor on what others have drawn.
+Events of the same millisecond run in the order in which they were scheduled, so a run depends only on its seed.
+A random stream depends on a seed and a name: not on the process, nor on other streams.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Scheduler:
-    """What happens when; `now_ms` only moves when an event is taken."""
+    """The queue of events; `now_ms` only moves when an event is taken."""
 
     __slots__ = ("_count", "_queue", "now_ms")
 
@@ -23,12 +23,12 @@ class Scheduler:
         self._count = 0
 
     def after(self, delay_ms: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Let `action` happen in `delay_ms` milliseconds."""
+        """Run `action` in `delay_ms` milliseconds."""
         self._count += 1
         heappush(self._queue, (self.now_ms + delay_ms, self._count, action, arguments))
 
     def step(self, until_ms: int) -> bool:
-        """Do what comes next, unless that is later than `until_ms`; returns whether something was done."""
+        """Run the next event, unless it is later than `until_ms`; return whether one was run."""
         queue = self._queue
         if not queue or queue[0][0] > until_ms:
             self.now_ms = max(self.now_ms, until_ms)
@@ -39,5 +39,5 @@ class Scheduler:
 
 
 def stream(name: str, *numbers: int) -> random.Random:
-    """Return a stream of its own for this name and these numbers, the seed first."""
+    """Return the random stream for this name and these numbers, the seed first."""
     return random.Random("/".join((name, *map(str, numbers))))  # noqa: S311 - a choice that can be repeated, no secret

@@ -1,4 +1,4 @@
-"""One run of one plan: a cluster comes up, things go wrong, all is healed, and it must recover."""
+"""One run of one plan: a cluster starts, faults happen, all is healed, and it must recover."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from lab.sim.faults.faults import Faults
 from lab.sim.former import versions_of
 from lab.sim.judges.decisions import Decisions
 from lab.sim.judges.promptness import probe
-from lab.sim.judges.recovery import ails, compare_images, look_at_disks, look_with_guests
+from lab.sim.judges.recovery import compare_images, look_at_disks, look_with_guests, recovery_problem
 from lab.sim.judges.truth import Mistakes
 from lab.sim.outcome import Outcome
-from lab.sim.plan import SAFETY_MS, Plan
+from lab.sim.plan import SAFETY_MS, SeedPlan
 from lab.sim.world import World
 from sparkonce.broker_lite.replication.invariants import ViolationError
 
 _LOOK_MS: Final = 200
-"""How often it is checked whether the cluster has recovered, and whether images agree."""
+"""The interval between checks of recovery, and whether images agree."""
 _UP_MS: Final = 200_000
-"""How long the cluster may take to come up: several requests between brokers may be lost, one after the other."""
+"""The time limit for the cluster's start: several requests between brokers may be lost, one after the other."""
 CALM_MS: Final = 75_000
-"""How long it has to recover: a request between brokers whose answer is lost without a sign takes 30 s."""
+"""The time limit for recovery: a request between brokers whose response is lost without a sign takes 30 s."""
 
 
 class Simulation:
-    """A world, with clients in it, faults and judges."""
+    """A world with clients, faults and judges."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -57,7 +57,7 @@ class Simulation:
                 self._calm_down()
         except ViolationError as error:
             world.violated(error)
-        except Exception as error:  # whatever it is, no event may end like that, and the seed must be reported
+        except Exception as error:  # no event may raise; the seed must be reported
             world.mistake(repr(error), error)
         violation = world.violation
         self.end()
@@ -76,7 +76,7 @@ class Simulation:
         )
 
     def end(self) -> None:
-        """Let nothing of all this happen any more."""
+        """Stop all activity."""
         for loop in self.world.client_loops:
             loop.end()
         for machine in (*self.world.brokers.values(), self.clients.standalone):
@@ -85,7 +85,7 @@ class Simulation:
 
     @contextmanager
     def judged(self) -> Iterator[None]:
-        """Hear of what brokers log as their own mistakes, and see into them."""
+        """Observe brokers, and note the bugs that they log."""
         world = self.world
         logger = logging.getLogger("sparkonce.broker_lite")
         handler = Mistakes(world)
@@ -130,15 +130,15 @@ class Simulation:
         while world.scheduler.now_ms < until_ms:
             world.pass_until(world.scheduler.now_ms + _LOOK_MS)
             compare_images(world)
-            if ails(world, self.clients) is None:
+            if recovery_problem(world, self.clients) is None:
                 look_at_disks(world, self.clients)
                 look_with_guests(world, self.clients.guests)
                 world.metadata.look_at_the_end(world.versions)
                 probe(world)
                 return
-        raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {ails(world, self.clients)}")
+        raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {recovery_problem(world, self.clients)}")
 
 
-def run_plan(plan: Plan, *, tracing: bool = False) -> Outcome:
+def run_plan(plan: SeedPlan, *, tracing: bool = False) -> Outcome:
     """Run a plan."""
     return Simulation(World(plan, tracing)).run()

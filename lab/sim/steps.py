@@ -1,4 +1,4 @@
-"""Steps: what can happen to a simulated cluster from outside, and when."""
+"""Steps: external events of a simulated cluster, and when they happen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Kind(Enum):
-    """What can happen from outside."""
+    """The kinds of external events."""
 
     PRODUCE = "produce"
     TRANSACT = "transact"
@@ -58,11 +58,11 @@ class Kind(Enum):
 
 
 CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
-"""What clients do, and what becomes of them; the rest are faults, and what administrators do."""
+"""Actions of clients; the rest are faults, and actions of administrators."""
 
 
 class Step(NamedTuple):
-    """One thing that happens; what the numbers mean depends on the kind (see `faults`)."""
+    """One event; the kind determines what the numbers mean (see `faults`)."""
 
     at_ms: int
     kind: Kind

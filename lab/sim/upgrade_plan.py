@@ -1,4 +1,4 @@
-"""Which brokers of a seed are of a former version, and when they change it."""
+"""Which brokers of a seed have a former version, and when they change it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 from lab.sim.scheduler import stream
 
 STANDALONE_BROKER: Final = 0
-"""Stands for the standalone broker, if there is one, where brokers change their version."""
+"""The standalone broker's number among the brokers that change their version."""
 _LEFT_BEHIND: Final = 0.3
-"""How many seeds have a broker that is not upgraded."""
+"""The share of seeds with a broker that is not upgraded."""
 _DOWNGRADES: Final = 0.4
-"""In how many of them one goes back."""
+"""The share of seeds in which one is downgraded."""
 
 
 class FormerPlan(NamedTuple):
@@ -20,21 +20,21 @@ class FormerPlan(NamedTuple):
     directory: str
     """A checkout of that version."""
     brokers: tuple[int, ...]
-    """Who is of it at first, beside the standalone broker, if there is one."""
+    """The brokers that start with it, besides the standalone broker, if there is one."""
 
 
 class Change(NamedTuple):
-    """A broker starts again from the other version."""
+    """A broker is restarted with the other version."""
 
     at_ms: int
     broker: int
     is_upgrade: bool
     amount: int = 1
-    """What the step is given."""
+    """The step's argument."""
 
 
 def former_of(directory: str, seed: int, brokers: int, begin_ms: int, end_ms: int) -> tuple[FormerPlan, list[Change]]:
-    """Return who is of the former version, and upgrades one after the other; in some seeds one of them goes back."""
+    """Return the brokers of the former version, upgraded one after the other; in some seeds one is downgraded."""
     rng, middle_ms = stream("upgrade", seed), end_ms // 2
     chosen = rng.sample(range(1, brokers + 1), rng.choice((1, brokers - 1, brokers)))
     at_ms, apart_ms = rng.randrange(begin_ms, middle_ms), rng.choice((100, 400, 900))

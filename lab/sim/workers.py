@@ -1,9 +1,9 @@
-"""Seeds on several processes, of which any may die without ending the campaign.
+"""Seeds on several processes, any of which may die without ending the campaign.
 
-Theory of operation: each worker is a process with a pipe. It is given a block of seeds, answers with what came of each,
-and is given the next; after some blocks a new process takes its place, so that nothing that a run leaves behind adds
-up. A worker that is killed leaves a pipe that ends, and it is known which seeds it had left. They are run again, each
-in a process of its own: a seed that ends its process once more is reported by its number, and all others count as ever.
+Theory of operation: each worker is a process with a pipe. It receives a block of seeds, returns the result of each,
+and receives the next; after some blocks a new process replaces it, so that nothing that a run leaves behind adds
+up. If a worker is killed, its pipe ends, and its remaining seeds are known. They are run again, each
+in its own process: a seed that ends its process once more is reported by its number; all others count as usual.
 Workers end with the process that started them, however that ends, and leave Ctrl-C to it.
 """
 
@@ -28,7 +28,7 @@ SEEDS_AT_ONCE: Final = 20
 BLOCKS_PER_PROCESS: Final = 20
 """After so many blocks a worker is replaced."""
 PROCESS_ENDS: Final = "process-ends"
-"""What is violated by a seed that ends its process."""
+"""The invariant violated by a seed that ends its process."""
 
 _HUGE_PAGES: Final = (
     {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} if sys.platform == "linux" else {}
@@ -44,14 +44,14 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection
     block: range
-    """The seeds that it has not answered for yet."""
+    """Its seeds without a result yet."""
     blocks_left: int
     alone: bool
-    """Whether it has been started for one seed only, as a worker with that seed has died before."""
+    """Whether it was started for one seed, as a worker with that seed has died before."""
 
 
 def tallies(seeds: range, jobs: int, run: Run = run_seeds) -> Generator[Tally]:
-    """Run seeds on so many processes; what came of each comes in any order."""
+    """Run seeds on several processes; results come in any order."""
     starts = range(seeds.start, seeds.stop, SEEDS_AT_ONCE)
     todo = deque(range(start, min(start + SEEDS_AT_ONCE, seeds.stop)) for start in starts)
     working: list[_Worker] = []
@@ -66,7 +66,7 @@ def tallies(seeds: range, jobs: int, run: Run = run_seeds) -> Generator[Tally]:
                     working.remove(worker)
                     tally = _died(worker, todo)
                 elif worker.block:
-                    pass  # it goes on with the next of its seeds
+                    pass  # it continues with its next seed
                 elif not todo or not worker.blocks_left:
                     working.remove(worker)
                     _end(worker)
@@ -83,8 +83,8 @@ def _begin(block: range, run: Run) -> _Worker:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, run), daemon=True)
-    resource_tracker.ensure_running()  # else the first start begins it, which unblocks Ctrl-C
-    # A worker inherits what is blocked: a terminal sends Ctrl-C to all processes, and only this one says so.
+    resource_tracker.ensure_running()  # otherwise the first start begins it, which unblocks Ctrl-C
+    # A worker inherits blocked signals: a terminal sends Ctrl-C to all processes, and only this one reports it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     added = {name: value for name, value in _HUGE_PAGES.items() if name not in os.environ}
     os.environ.update(added)
@@ -95,7 +95,7 @@ def _begin(block: range, run: Run) -> _Worker:
             del os.environ[name]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()
-    # A single seed was left by a dead worker: whatever it does to its process affects no other seed.
+    # A single seed of a dead worker: its effect on the process must not affect other seeds.
     alone = len(block) == 1
     worker = _Worker(process, ours, block, 1 if alone else BLOCKS_PER_PROCESS, alone)
     _give(worker, block)
@@ -105,12 +105,12 @@ def _begin(block: range, run: Run) -> _Worker:
 def _give(worker: _Worker, block: range) -> None:
     worker.block = block
     worker.blocks_left -= 1
-    with suppress(OSError):  # it has died: its pipe has ended, which is seen when its answer is waited for
+    with suppress(OSError):  # it has died: its pipe has ended, which is noticed when its result is read
         worker.pipe.send(block)
 
 
 def _answer(worker: _Worker) -> Tally | None:
-    """Take what a worker says of its next seed; None if it has died."""
+    """Return a worker's result of its next seed; None if it has died."""
     try:
         found = worker.pipe.recv()
     except (EOFError, OSError):
@@ -121,7 +121,7 @@ def _answer(worker: _Worker) -> Tally | None:
 
 
 def _died(worker: _Worker, todo: deque[range]) -> Tally:
-    """Let the seeds of a dead worker be run alone; of one that was alone already, say so."""
+    """Run the seeds of a dead worker alone; if it had only one, report that."""
     _end(worker)
     block, code = worker.block, worker.process.exitcode
     if not worker.alone:
@@ -139,7 +139,7 @@ def _end(worker: _Worker) -> None:
 
 
 def _work(pipe: Connection, run: Run) -> None:
-    """Run a worker until its parent has ended."""
+    """Process seeds until the parent has ended."""
     Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
@@ -151,7 +151,7 @@ def _work(pipe: Connection, run: Run) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone, also one that was killed, and in the middle of a seed."""
+    """End this process when its parent has ended, even if that was killed, and in the middle of a seed."""
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -1,7 +1,7 @@
-"""A simulated cluster: its machines, what is true of it, and what has been seen of its logs and by its clients.
+"""A simulated cluster: its machines, its true state, and what was observed of its logs and by its clients.
 
-Clients, faults and judges go by it. None of them is part of it: it offers what happens to whoever listens. What it is
-made for, a run from its first event to its last, is in `simulation.py`.
+Clients, faults and judges use it, but are not part of it: it notifies listeners of what happens. A whole run, from
+its first event to its last, is in `simulation.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lab.sim.judges.watched_log import WatchedLog
 from lab.sim.machine.machine import METADATA, Machine
 from lab.sim.machine.process import Process
 from lab.sim.machine.settings import broker_config
-from lab.sim.plan import Durability, Plan, TopicPlan
+from lab.sim.plan import Durability, SeedPlan, TopicPlan
 from lab.sim.run import Run
 from lab.sim.zookeeper.truth import ZooKeeperTruth
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
@@ -37,39 +37,39 @@ if TYPE_CHECKING:
 
 INTERNAL: Final = (TRANSACTIONS_TOPIC, OFFSETS_TOPIC)
 _MOST_EVENTS: Final = 200_000
-"""In one millisecond: more is a loop without an end."""
+"""Limit of events in one millisecond: more is an endless loop."""
 
 
 class World(Run):
-    """A run with a cluster in it; its machines' owner."""
+    """A run with a cluster in it; the owner of its machines."""
 
-    def __init__(self, plan: Plan, tracing: bool) -> None:
+    def __init__(self, plan: SeedPlan, tracing: bool) -> None:
         super().__init__(plan, tracing)
         self.brokers = {each: Machine(each, self, self) for each in range(1, plan.brokers + 1)}
         self.versions: list[type[Process]] = [Process]
-        """What brokers are run from."""
+        """The versions of brokers."""
         self.metadata = (
             Truth(self.shared) if self.ensemble is None else ZooKeeperTruth(self, self.brokers, self.ensemble)
         )
         self.budget = Budget(plan, self.brokers, lambda: self.image)
         self.words = Words(plan.seed, plan.settings.timeout_ms)
-        # What has been seen.
+        # Observations.
         self.logs: dict[tuple[int, PartitionKey], WatchedLog] = {}
         self.cleaned = CleanedEnds()
         self.retained_from: dict[PartitionKey, int] = {}
-        """Where logs begin at the latest that a replica has made shorter by its size."""
+        """The latest log start offsets caused by size retention on any replica."""
         self.histories: dict[PartitionKey, PartitionHistory] = {}
         self.leads_ms: dict[PartitionKey, dict[int, int]] = {}
-        """Since when the leader of each leader epoch leads a partition, to its own knowledge."""
+        """Since when the leader of each leader epoch leads a partition, as far as it knows."""
         self.leader_changed_ms = 0
         """When a leader was last changed."""
         self.on_joined: list[Callable[[Machine, ClusterMember], None]] = []
-        """Called with each broker that begins to take part in its cluster."""
+        """Called with each broker that joins its cluster."""
         self.on_member_joins: list[Callable[[int], None]] = []
-        """Called with the coordinator of a group of KIP-848 that a member is about to join."""
+        """Called with a group's coordinator when a KIP-848 member is about to join."""
         self.on_epoch_told: list[Callable[[int], None]] = []
-        """Called with a coordinator that has told such a member of a new epoch."""
-        # What clients were answered.
+        """Called with a coordinator that has sent such a member a new epoch."""
+        # Acknowledged to clients.
         self.client_loops: list[SimulatedLoop] = []
         self.transactions = Transactions()
         self.fencing = Fencing()
@@ -78,18 +78,18 @@ class World(Run):
         self.commits = Commits()
         places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
         self.places = [place for place in places if place[0] not in INTERNAL]
-        """All partitions that clients write to and read."""
+        """All partitions that clients write and read."""
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as the durable log has it."""
+        """The cluster by the durable log."""
         return self.metadata.image
 
     def pass_until(self, until_ms: int) -> None:
-        """Let time pass.
+        """Run events until a time.
 
         Raises:
-            ViolationError: the first that anybody has seen.
+            ViolationError: the first violation.
         """
         scheduler, truth = self.scheduler, self.metadata
         at_ms, events = -1, 0
@@ -105,7 +105,7 @@ class World(Run):
                 at_ms, events = scheduler.now_ms, 0
 
     def judge(self, check: Callable[[], object]) -> None:
-        """Check something, by what is true now."""
+        """Run a check against the true state."""
         self.metadata.look()
         super().judge(check)
 
@@ -116,23 +116,23 @@ class World(Run):
         return f"{self.topic_of(key).name}-{key[1]}"
 
     def topic_of(self, key: PartitionKey) -> TopicPlan:
-        """Return what a partition's topic was planned to be."""
+        """Return the plan of a partition's topic."""
         topic = self.image.topics.get(key[0])
         name = "deleted" if topic is None else topic.name
         found = next((each for each in self.plan.topics if each.name == name), None)
         return found or TopicPlan(name, 0, (1,), by_default=False, unclean=False, flushed=False, segment_bytes=0)
 
     def is_planned(self, key: PartitionKey) -> bool:
-        """Whether a partition is one of the plan's, whose records are judged; others come and go."""
+        """Whether a partition is of a planned topic, so that its records are judged; others come and go."""
         return self.topic_of(key).partitions > 0
 
     @property
     def is_lossy(self) -> bool:
-        """Whether a partition of the plan may have lost records by design."""
+        """Whether a planned partition may have lost records by design."""
         return any(history.lossy for history in self.histories.values() if not isinstance(history, Unjudged))
 
     def history_of(self, key: PartitionKey, name: str | None = None) -> PartitionHistory:
-        """Return what has happened to a partition; `name` is its name, where that may not be known yet."""
+        """Return a partition's history; `name` is its name, where that may be unknown yet."""
         history = self.histories.get(key)
         if history is None:
             name = name or self.name_of(key)
@@ -158,7 +158,7 @@ class World(Run):
         self.judge(lambda: history.acknowledged(last_offset, crc, epoch))
 
     def read_committed(self, key: PartitionKey, batches: list[tuple[int, int]]) -> None:
-        """Check what a read_committed consumer got."""
+        """Check what a read_committed consumer received."""
         if not self.history_of(key).lossy:
             self.transactions.read(key, batches)
 
@@ -181,7 +181,7 @@ class World(Run):
         self.budget.stopped_uncleanly(node_id, power=power)
 
     def disk_replaced(self, node_id: int) -> None:
-        """See `Owner`; the logs that were on the other disk are forgotten."""
+        """See `Owner`; the logs of the former disk are forgotten."""
         for key in [key for each, key in self.logs if each == node_id]:
             del self.logs[node_id, key]
             self.cleaned.cut(node_id, key, 0)

@@ -1,9 +1,9 @@
-"""An HTTP proxy before a store, which makes requests fail as rules say; in a process of its own.
+"""An HTTP proxy in front of a store that makes requests fail by rules; a separate process.
 
-Theory of operation. A client is given the proxy's address as its endpoint. Requests are passed on byte by byte, with
+Theory of operation. A client uses the proxy's address as its endpoint. Requests are forwarded byte by byte, with
 the client's own ``Host``, which its signature covers. Rules are tried in order; the first that matches and is not
-used up decides. Requests of the parent: ``rules`` replaces all rules, ``fired`` asks how often each has met a request,
-``deliver`` passes on what was held back as `Fault.LATE`; each is answered with an event.
+used up applies. Requests of the parent: ``rules`` replaces all rules, ``fired`` returns how many requests each has hit,
+``deliver`` forwards requests held back as `Fault.LATE`; each is answered with an event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lab.store.faults import Fault, Rule
 from sparkonce.jobs.shared.child_process import ChildProcess, event_writer
 
 HOLD_LIMIT_S = 120.0
-"""How long a request without an answer is held, at most."""
+"""The maximal time that a request without a response is held."""
 UPSTREAM_LIMIT_S = 60.0
 ANSWER_LIMIT_S = 30.0
 _ERRORS = {
@@ -39,12 +39,12 @@ _OF_ONE_CONNECTION = frozenset({"connection", "keep-alive", "transfer-encoding",
 
 
 class FaultProxy(ChildProcess):
-    """The proxy, as its user sees it: a context manager with an address.
+    """The proxy's controller: a context manager with an address.
 
     Args:
         to: the store's address.
-        folder: where its log goes.
-        page_keys: how many keys a listing's page has at most, 0 for the store's own limit; only for a store that
+        folder: of its log.
+        page_keys: the maximal number of keys in a listing's page, 0 for the store's own limit; only for a store that
             does not check signatures.
     """
 
@@ -56,18 +56,18 @@ class FaultProxy(ChildProcess):
         self.address = str(ready["ready"])
 
     def use(self, *rules: Rule) -> None:
-        """Replace all rules by these; counting begins again."""
+        """Replace all rules by these, and reset their counters."""
         self.send({"rules": [asdict(rule) for rule in rules]})
         self._answer()
 
     def fired(self) -> list[int]:
-        """Return how many requests each rule has hit, in their order."""
+        """Return how many requests each rule has hit, in the rules' order."""
         self.send({"fired": True})
         found: list[int] = self._answer()["fired"]
         return found
 
     def deliver_late(self) -> list[int]:
-        """Pass on the requests that are held back; returns the store's status for each."""
+        """Forward the requests that are held back; return the store's status for each."""
         self.send({"deliver": True})
         found: list[int] = self._answer()["delivered"]
         return found
@@ -79,7 +79,7 @@ class FaultProxy(ChildProcess):
 
 
 class Request(NamedTuple):
-    """A request as it came."""
+    """A client's request."""
 
     method: str
     path: str
@@ -93,7 +93,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The store's answer."""
+    """The store's response."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -101,7 +101,7 @@ class Answer(NamedTuple):
 
 
 class _Rules:
-    """The rules in force and how often each has met a request; used by many threads."""
+    """The current rules and how many requests each has hit; used by many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class _Rules:
 
 
 def forward(to: str, request: Request) -> Answer:
-    """Pass a request on, and return the whole answer."""
+    """Forward a request, and return the whole response."""
     connection = http.client.HTTPConnection(urlsplit(to).netloc, timeout=UPSTREAM_LIMIT_S)
     try:
         connection.putrequest(request.method, request.path, skip_host=True, skip_accept_encoding=True)
@@ -162,10 +162,10 @@ def handler(to: str, rules: _Rules, page_keys: int) -> type[BaseHTTPRequestHandl
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # headers and body are two writes: a client would acknowledge late between them
+        disable_nagle_algorithm = True  # headers and body are two writes: else clients acknowledge late
 
         def handle_one_request(self) -> None:
-            with contextlib.suppress(OSError):  # a client that has gone
+            with contextlib.suppress(OSError):  # the client has disconnected
                 super().handle_one_request()
                 return
             self.close_connection = True
@@ -208,7 +208,7 @@ def handler(to: str, rules: _Rules, page_keys: int) -> type[BaseHTTPRequestHandl
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Do not log."""
 
     return Handler
 

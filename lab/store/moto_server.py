@@ -1,9 +1,9 @@
-"""An S3 store by moto, in a process of its own: run by `lab.store.s3.MotoStore`.
+"""An S3 store by moto, in a separate process: run by `lab.store.s3.MotoStore`.
 
-Not a thread of the caller: delta-rs holds Python's lock while it opens a file, so the two would wait for each other.
+Not a thread of the caller: delta-rs holds the GIL while it opens a file, so the two would wait for each other.
 
 moto checks ``If-None-Match: *`` and stores the object in two steps, between which another thread may store one. A lock
-around each request that changes something makes it one step, as S3 promises for conditional writes.
+around each request that changes something makes it atomic, as S3 promises for conditional writes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _READS = frozenset({"GET", "HEAD"})
 
 
 class OneWriteAtATime:
-    """A WSGI application that lets one request at a time change something."""
+    """A WSGI application that handles one change at a time."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application
         self._lock = threading.Lock()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
+        """Handle a request."""
         if environ["REQUEST_METHOD"] in _READS:
             return self._application(environ, start_response)
         with self._lock:

@@ -1,7 +1,7 @@
 """Stores with S3's interface on the loopback address, each with one bucket: moto, or versitygw, a real server.
 
 Both answer a conditional write (``If-None-Match: *``) as S3 does: of several writers of one object one succeeds, and
-the others get 412. moto checks no signature, so any credentials do, and a proxy may change requests.
+the others get 412. moto checks no signatures, so it accepts any credentials, and a proxy may change requests.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ START_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class S3Store:
-    """Where a store is, and how it is reached."""
+    """A store's address and credentials."""
 
     address: str
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """What delta-rs needs."""
+        """The options with which delta-rs reaches it."""
         return {
             "AWS_ENDPOINT_URL": self.address,
             "AWS_ALLOW_HTTP": "true",
@@ -50,7 +50,7 @@ class S3Store:
 
     @property
     def session(self) -> dict[str, str]:
-        """Settings of a Spark session that has the store as ``s3a://``; `s3a_jars` are needed beside them."""
+        """Settings of a Spark session that reaches the store as ``s3a://``; it also needs `s3a_jars`."""
         settings = {
             "endpoint": self.address,
             "endpoint.region": REGION,
@@ -63,7 +63,7 @@ class S3Store:
 
     @property
     def jars(self) -> list[str]:
-        """Jars that such a session needs.
+        """The jars of such a session.
 
         Raises:
             PeerMissingError: if Maven cannot fetch them.
@@ -71,13 +71,13 @@ class S3Store:
         return s3a_jars()
 
     def location(self, folder: Path) -> str:
-        """Return the URI of the folder in the bucket that has the name of a local one."""
+        """Return the URI of the bucket's folder for a local one."""
         return f"s3a://{BUCKET}/{folder.name}"
 
 
 @contextmanager
 def open_s3(*, real: bool = False) -> Iterator[S3Store]:
-    """Run a store: moto, or with ``real`` versitygw.
+    """Start a store: moto, or with ``real`` versitygw.
 
     Raises:
         PeerMissingError: if it is not available, or does not start.
@@ -106,7 +106,7 @@ class MotoStore(ChildProcess):
 
 @contextmanager
 def _versitygw(folder: Path) -> Iterator[str]:
-    """Serve a folder, in which every folder is a bucket."""
+    """Serve a folder, whose subfolders are buckets."""
     command = versitygw()
     data = folder / "data"
     (data / BUCKET).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Where the laboratory's tables and checkpoints are: local folders, or a store with S3's interface."""
+"""The storage of the laboratory's tables and checkpoints: local folders, or a store with S3's interface."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ KINDS = (LOCAL_KIND, "s3", "moto")
 
 
 class Store(Protocol):
-    """What the laboratory needs to know of a store."""
+    """The interface of a store."""
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """What delta-rs needs."""
+        """The options with which delta-rs reaches it."""
 
     @property
     def session(self) -> Mapping[str, str]:
-        """Settings of a Spark session that keeps checkpoints there."""
+        """Settings of a Spark session whose checkpoints are there."""
 
     @property
     def jars(self) -> Sequence[str]:
-        """Jars that such a session needs."""
+        """The jars of such a session."""
 
     def location(self, folder: Path) -> str:
-        """Return the URI of the folder that stands for a local one; "" for that folder itself."""
+        """Return the URI for a local folder; "" for that folder itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFolders:
-    """No store: table and checkpoint are in the local folder."""
+    """No store: tables and checkpoints are in local folders."""
 
     storage_options: Mapping[str, str]
     session: Mapping[str, str]

@@ -1,1 +1,1 @@
-"""The crash matrix: crash points, kinds of crash and guarantees, judged from the source's records alone."""
+"""The crash matrix: crash points, kinds of crash and guarantees, judged only by the source's records."""

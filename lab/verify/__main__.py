@@ -195,7 +195,7 @@ def _of(cells: Iterable[AnyChosen], kind: type[CellT]) -> list[CellT]:
 
 
 def _setbacks(options: argparse.Namespace) -> list[SetBackCell]:
-    """Those of other sinks run only where they are named."""
+    """Cells of other sinks run only when they are named."""
     return [
         cell
         for cell in all_setbacks()
@@ -219,7 +219,7 @@ def needs_delta_spark(cell: AnyChosen) -> bool:
 
 
 def shows(cell: AnyChosen) -> Shows:
-    """Return what the result of a cell must show."""
+    """Return what a cell's result must show."""
     if isinstance(cell, ClusterCell):
         return shown_on_a_cluster(cell)
     return must_show(cell) if isinstance(cell, Cell) else Shows.NEITHER
@@ -239,7 +239,7 @@ def run(options: argparse.Namespace) -> int:
         for cell in cells:
             print(f"{cell.name}  {shows(cell).value}")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to end started processes
     try:
         if options.master is not None:
             check_master(options.master)
@@ -299,7 +299,7 @@ def _tell_progress(line: str) -> None:
 
 
 def _settings(cells: Sequence[AnyChosen], store: Store, scheme: str) -> tuple[dict[str, str], str | None]:
-    """Return the session settings that cells and store need, and why those with delta-spark cannot run if so.
+    """Return the session settings of cells and store, and the reason if cells with delta-spark cannot run.
 
     Jars get the ``scheme`` with which executors find them.
     """
@@ -323,7 +323,7 @@ def _tell_left_out(reasons: Mapping[AnyChosen, str | None]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command; return its exit status."""
     return run_module("lab.verify", add_arguments, run, arguments)
 
 

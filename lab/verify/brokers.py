@@ -1,7 +1,7 @@
-"""The brokers that cells run on: ours, a real Apache Kafka, or one that runs already.
+"""The brokers of cells: ours, a real Apache Kafka, or a running one.
 
-Cells whose fault lies in the broker itself get a broker of their own, with crash plans of its own: a broker that stands
-still at a point stands still for all its clients. That needs our broker, the only one that has such points.
+Cells with a fault in the broker get their own broker, with its own crash plans: a broker that waits
+at a point stops all its clients. That needs our broker, the only one with crash points.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.crash_points import FOLDER_VARIABLE
 
 SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
-"""What is not as by default: some cells wait until the broker notices that a transaction's time is up."""
+"""Settings that differ from the defaults: some cells wait until the broker times a transaction out."""
 
 
 class Broker(Protocol):
-    """What the engine needs of a broker; `kill` and `restart` only where cells kill it."""
+    """The engine's interface of a broker; only cells that kill it use `kill` and `restart`."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`."""
+        """The `bootstrap.servers` of clients."""
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -40,13 +40,13 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """The broker of most cells, and what may be done to it."""
+    """The broker of most cells, and the faults that it allows."""
 
     name: str
     broker: Broker
     may_be_killed: bool
     own_broker: Callable[[Path], CrashableBroker] | None = None
-    """Starts a broker for each cell, whose crash plans are in the given folder."""
+    """Starts a broker for one cell, with crash plans in the given folder."""
 
     def cannot_run(self, cell: Cell) -> str | None:
         """Return why a cell cannot run here, or None if it can."""
@@ -58,7 +58,7 @@ class Kafka:
 
 
 class CrashableBroker(EmbeddedBroker):
-    """Our broker in a process of its own that looks for crash plans in a folder."""
+    """Our broker in a separate process with crash plans from a folder."""
 
     def __init__(self, crash_folder: Path) -> None:
         self._crash_folder = crash_folder
@@ -79,11 +79,11 @@ class CrashableBroker(EmbeddedBroker):
 
 @contextmanager
 def open_kafka(where: str) -> Iterator[Kafka]:
-    """Start the broker that ``where`` names: embedded, real (Maven's Apache Kafka), or the address of one that runs.
+    """Start or connect to the broker ``where``: embedded, real (Maven's Apache Kafka), or the address of a running one.
 
     Raises:
         ValueError: for another name.
-        PeerMissingError: if Apache Kafka is not to be had.
+        PeerMissingError: if Apache Kafka is not available.
     """
     if where == "embedded":
         with EmbeddedBroker(process=True, config=SETTINGS) as broker:

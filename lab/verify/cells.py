@@ -1,4 +1,4 @@
-"""What one cell of the matrix is, and what came of it: the words that matrix, engine, judge and report share."""
+"""A cell of the matrix and its outcome: the terms shared by matrix, engine, judge and report."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from sparkonce.exactly_once.guarantee import Guarantee
 
 
 class Kind(Enum):
-    """How a cell is made to fail."""
+    """The fault of a cell."""
 
     EXCEPTION = "exception"
     """The code that reached the point raises."""
     DRIVER_KILLED = "driver killed"
     """SIGKILL of the driver, its JVM and all Python workers."""
     WORKER_KILLED = "worker killed"
-    """SIGKILL of the Python process that reached the point, and of nothing else."""
+    """SIGKILL of the Python process that reached the point, and of no other."""
     BROKER_KILLED = "broker killed"
-    """SIGKILL of the broker while the pipeline stands at the point; then it is started again."""
+    """SIGKILL of the broker while the pipeline waits at the point; then it is restarted."""
     LOST_ACKNOWLEDGEMENT = "lost acknowledgement"
-    """A step has landed, and its caller gets an error."""
+    """A step has succeeded, and its caller gets an error."""
     DISK_FULL = "disk full"
     """Writing fails with ENOSPC."""
     TASK_RETRIED = "task retried"
-    """SIGKILL of the Python process of a task, which Spark then runs again within the same query."""
+    """SIGKILL of a task's Python process; Spark retries the task within the same query."""
     TRANSACTION_TIMED_OUT = "transaction timed out"
-    """The pipeline stands at the point until Kafka has aborted its transactions, as `transaction.timeout.ms` says."""
+    """The pipeline waits at the point until Kafka has aborted its transactions after `transaction.timeout.ms`."""
 
 
 class Result(Enum):
-    """What the pipeline does with its rows."""
+    """The sink of a pipeline's rows."""
 
     APPEND = "append"
     """`delta_once` appends them."""
     MERGE = "merge"
-    """`foreachBatch` merges them by key, and counts how often each key came."""
+    """`foreachBatch` merges them by key, and counts the merges of each key."""
     APPEND_WRITER = "append-writer"
     """`AppendWriter` has delta-spark append them to a table that `delta_once` rejects."""
     FOREACH_BATCH = "foreach-batch"
@@ -45,20 +45,20 @@ class Result(Enum):
     TOPIC = "topic"
     """`kafka_once` sends them to a topic."""
     DEAD_LETTERS = "dead-letters"
-    """`delta_once` appends them, but for those that a rule rejects: these go to a topic of dead letters."""
+    """`delta_once` appends them, except those that a rule rejects: these are sent to a dead-letter topic."""
 
 
 BY_DELTA_SPARK = frozenset({Result.MERGE, Result.APPEND_WRITER})
-"""Results that delta-spark writes; their offsets are in a table of their own."""
+"""Results written by delta-spark; their offsets are in a separate table."""
 
 
 class RecordPath(Enum):
-    """Which way records take from the topic to the sink."""
+    """How records get from the topic to the sink."""
 
     SPARK = "spark"
-    """The source reads them, and Spark passes them on as rows."""
+    """The source reads them, and Spark passes rows."""
     DIRECT = "direct"
-    """Spark passes ranges of offsets on (``handOver=ranges``), and the tasks of the sink read the records."""
+    """Spark passes offset ranges (``handOver=ranges``), and the sink's tasks read the records."""
 
 
 class Shows(Enum):
@@ -68,12 +68,12 @@ class Shows(Enum):
     LOSS = "loss"
     DUPLICATES = "duplicates"
     MAYBE_LOSS = "loss or neither"
-    """Where an attempt that Spark has given up may go on for a while: how far it comes is chance."""
+    """Possible where an attempt that Spark has given up may continue for a while: its progress is random."""
     MAYBE_DUPLICATES = "duplicates or neither"
 
 
 def path_words(path: RecordPath) -> list[str]:
-    """Return what the name of a cell says of its path: nothing of the one through Spark."""
+    """Return the part of a cell's name for its path: none for the path through Spark."""
     return [] if path is RecordPath.SPARK else [path.value]
 
 
@@ -86,12 +86,12 @@ class Cell:
     guarantee: Guarantee
     result: Result
     delete_checkpoint: bool
-    """Whether Spark's checkpoint is deleted before the pipeline is started again."""
+    """Whether Spark's checkpoint is deleted before the pipeline is restarted."""
     path: RecordPath = RecordPath.SPARK
 
     @property
     def name(self) -> str:
-        """Return a name that is a file name too, and is the same in every run."""
+        """Return a name that is a valid file name, and the same in every run."""
         parts = [self.guarantee.value, self.result.value, self.point.value, self.kind.value.replace(" ", "-")]
         parts += ["no-checkpoint"] if self.delete_checkpoint else []
         return "_".join([*parts, *path_words(self.path)])
@@ -99,25 +99,25 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that happened in a cell, for its timeline."""
+    """An event in a cell's timeline."""
 
     at_s: float
-    """Seconds since the cell began."""
+    """Seconds since the cell's start."""
     lane: str
-    """``pipeline`` (a start, an end), ``commit`` (rows, offsets or both), ``fault``, ``broker`` or ``checkpoint``."""
+    """``pipeline`` (start or end), ``commit`` (rows, offsets or both), ``fault``, ``broker`` or ``checkpoint``."""
     what: str
 
 
 class AnyCell(Protocol):
-    """What cells of all dimensions have."""
+    """The common properties of cells."""
 
     @property
     def name(self) -> str:
-        """A name that is a file name too, and is the same in every run."""
+        """A name that is a valid file name, and the same in every run."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """What its pipeline promises."""
+        """The guarantee of its pipeline."""
 
 
 CellT_co = TypeVar("CellT_co", bound=AnyCell, covariant=True)
@@ -125,12 +125,12 @@ CellT_co = TypeVar("CellT_co", bound=AnyCell, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[CellT_co]):
-    """What the judge found in the result of one cell."""
+    """The judge's findings about one cell."""
 
     cell: CellT_co
     must_show: Shows
     records: int
-    """How many records the topic has."""
+    """The topic's number of records."""
     lost: int
     duplicated: int
     """Rows, or counts, beyond the first of each record."""
@@ -140,18 +140,18 @@ class Outcome(Generic[CellT_co]):
     """Why the cell did not show what it must; None if it did."""
     moments: tuple[Moment, ...]
     errors: tuple[str, ...]
-    """First lines of the errors with which runs of the pipeline ended."""
+    """First lines of the errors of the pipeline's runs."""
     seconds: float
     remark: str | None = None
     """The outcome in words, where the numbers are not enough."""
     to_compare: bool = False
-    """Whether the sink is not ours: what it did is shown, and is neither right nor wrong."""
+    """Whether the sink is not ours: its result is shown, but is neither right nor wrong."""
 
     @property
     def has_wrong_rows(self) -> bool:
-        """Whether its rows are wrong, whatever befell the machine, so that running it again would hide that.
+        """Whether its rows are wrong, whatever happened on the machine, so that running it again would hide that.
 
-        Then a record came twice, or is missing although the last run came to its end, where no failure may cause that.
+        Then a record is duplicated, or missing although the last run succeeded, where no failure may cause that.
         """
         steps = [moment.what for moment in self.moments if moment.lane == "pipeline"]
         twice = self.duplicated > 0 and self.cell.guarantee is not Guarantee.AT_LEAST_ONCE

@@ -1,8 +1,8 @@
-"""Runs cells, and says what came of each.
+"""Runs cells, and returns their outcomes.
 
-Cells are dealt into waves (`waves`); between waves the session lives on, unless the wave killed it. A cell that met an
-error of Spark's own start-up says nothing about the pipeline, nor does one whose transactions timed out on a busy
-machine before they were to; it is run again, alone.
+Cells are run in waves (`waves`); between waves the session is kept, unless the wave killed it. A cell with an
+error of Spark's own start-up says nothing about the pipeline, nor does one whose transactions timed out too early on
+a busy machine; it is run again, alone.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from sparkonce.jobs.shared.crash_plans import disarm
 from sparkonce.jobs.shared.jars import delta_jars
 
 WAVE = 10
-"""Cells of one wave."""
+"""Cells per wave."""
 WAVE_OF_DRIVERS, WAVE_OF_DRIVERS_ON_A_CLUSTER = 26, 13
-"""Cells of one wave of those that share one kill of the driver, and what starting Spark again costs: fewer than its
-session has slots for tasks."""
+"""Cells per wave that share one kill of the driver, and so one restart of Spark: fewer than the
+session's task slots."""
 WAVE_OF_LONERS = 30
-"""Cells of one wave of those that share no victim: the fewer waves, the less often a core idles while the last run. A
+"""Cells per wave that share no victim: the fewer waves, the less often a core idles during the last run. A
 cell's own broker runs from the beginning of its wave."""
 MOST_TRIES = 4
 SESSION = {
-    "spark.master": "local[32]",  # tasks that hold keep a slot each; none is tried a second time
+    "spark.master": "local[32]",  # each waiting task keeps a slot; no task is retried
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
 }
 RETRYING = {"spark.master": "local[32,2]"}
-"""What of `SESSION` is different where Spark is to run a task again."""
+"""Settings that differ from `SESSION` where Spark must retry a task."""
 ON_A_CLUSTER = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -55,16 +55,16 @@ ON_A_CLUSTER = {
     "spark.executor.extraJavaOptions": class_archive.options(),
     "spark.python.daemon.module": worker_daemon.MODULE,
 }
-"""What is different where tasks run on a cluster: two executors on each of two workers, with a core for each task that
-holds. The cluster's processes are on this machine, where the crash plans are."""
+"""Settings that differ where tasks run on a cluster: two executors on each of two workers, with a core for each waiting
+task. The cluster's processes are on this machine, where the crash plans are."""
 RETRYING_ON_A_CLUSTER = {"spark.task.maxFailures": "2"}
 
 
 def merge_session(scheme: str = "") -> dict[str, str]:
-    """Return the settings of a session that merges too; jars with the scheme ``local:`` are not copied to executors.
+    """Return the settings of a session with MERGE; jars with the scheme ``local:`` are not copied to executors.
 
     Raises:
-        PeerMissingError: if delta-spark's jars are not to be had.
+        PeerMissingError: if delta-spark's jars are not available.
     """
     return {
         "spark.jars": ",".join(f"{scheme}{jar}" for jar in delta_jars()),
@@ -76,53 +76,53 @@ def merge_session(scheme: str = "") -> dict[str, str]:
 
 @dataclass(slots=True)
 class Spent:
-    """What cells of one kind took."""
+    """The cost of cells of one kind."""
 
     starts: int = 0
-    """How often Spark was started for them."""
+    """The number of Spark's starts for them."""
     cpu_s: float = 0.0
     """CPU seconds of Spark and its Python processes."""
 
 
 @dataclass(slots=True)
 class Engine:
-    """Runs cells on one Kafka, in Spark sessions that it starts as it needs them."""
+    """Runs cells on one Kafka, in Spark sessions started on demand."""
 
     kafka: Kafka
     folder: Path
     conf: Mapping[str, str] = field(default_factory=dict)
     retrying: Mapping[str, str] = field(default_factory=lambda: RETRYING)
-    """What is different in a session in which Spark runs tasks again."""
+    """Settings that differ in a session that retries tasks."""
     store: Store = LOCAL
-    """Where tables and checkpoints are."""
+    """The storage of tables and checkpoints."""
     keep: bool = False
-    """Whether the tables and checkpoints of cells stay when they have been judged."""
+    """Whether the cells' tables and checkpoints are kept."""
     second_opinion: SecondOpinion = broken_chain
     tell: Callable[[str], None] = print
-    """Takes lines that are not outcomes."""
+    """Receives lines that are not outcomes."""
     progress: Callable[[str], None] = lambda _line: None
-    """Receives progress lines for the user; results are not among them."""
+    """Receives lines of progress; no results."""
     login: Login | None = None
-    """Who starts the next session, and where; by default as this process, in `folder`."""
+    """The user and folder of the next session; by default this process's user, and `folder`."""
     spent: dict[str, Spent] = field(default_factory=dict)
     _session: SparkProcess | None = None
     _spent: Spent = field(default_factory=Spent)
-    """Where the session's CPU time belongs at present."""
+    """The kind of cells that the session's CPU time is charged to."""
     _charged_s: float = 0.0
-    """How much of the session's CPU time is in `spent`."""
+    """The session's CPU time already in `spent`."""
     _registry: Registry | None = None
     _special: Mapping[str, str] = field(default_factory=dict)
-    """What is different in the session that runs, or the next one."""
+    """Settings that differ in the current or next session."""
     _numbers: Iterator[int] = field(default_factory=count)
     _run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     @property
     def crash_folder(self) -> Path:
-        """Where plans for the sessions' processes lie."""
+        """The folder of crash plans for the sessions' processes."""
         return self.folder / "plans"
 
     def session(self) -> SparkProcess:
-        """Return the running session; starts one if there is none."""
+        """Return the running session; start one if there is none."""
         if self._session is None or not self._session.is_alive:
             self._end_session()
             self.crash_folder.mkdir(parents=True, exist_ok=True)
@@ -133,16 +133,16 @@ class Engine:
         return self._session
 
     def session_or_none(self) -> SparkProcess | None:
-        """Return the session that runs, if one does."""
+        """Return the running session, or None."""
         return self._session
 
     def kill_session(self) -> None:
-        """SIGKILL the session; the next one is started when it is needed."""
+        """SIGKILL the session; the next one is started on demand."""
         if self._session is not None:
             self._session.kill()
 
     def charge(self, kind: str) -> None:
-        """Have what the session takes from now on belong to cells of this kind."""
+        """Charge the session's CPU time from now on to cells of this kind."""
         self._count_cpu()
         self._spent = self.spent.setdefault(kind, Spent())
 
@@ -153,13 +153,13 @@ class Engine:
             self._charged_s = cpu_s
 
     def use(self, special: Mapping[str, str]) -> None:
-        """Have the next cells run in a session with these settings, beside those of all sessions."""
+        """Run the next cells in a session with these settings, besides those of all sessions."""
         if special != self._special:
             self._end_session()
             self._special = special
 
     def place(self, name: str) -> tuple[Path, str]:
-        """Return a new folder and the name of a new topic for the cell of that name."""
+        """Return a new folder and the name of a new topic for a cell."""
         number = next(self._numbers)
         folder = self.folder / f"{number:04d}_{name}"
         folder.mkdir(parents=True)
@@ -167,7 +167,7 @@ class Engine:
         return folder, f"verify-{self._run_id}-{number:04d}"
 
     def close(self) -> None:
-        """End the session, and what else was started."""
+        """End the session, and all else that was started."""
         self._end_session()
         if self._registry is not None:
             self._registry.close()
@@ -180,7 +180,7 @@ class Engine:
             self._session, self._charged_s = None, 0.0
 
     def run(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
-        """Run cells and yield their outcomes, wave by wave, each as soon as it is judged."""
+        """Run cells wave by wave, and yield each outcome as soon as it is known."""
         left, tries = list(cells), 0
         on_a_cluster = "spark.cores.max" in self.conf
         drivers = WAVE_OF_DRIVERS_ON_A_CLUSTER if on_a_cluster else WAVE_OF_DRIVERS
@@ -209,9 +209,9 @@ class Engine:
                 del left[one.folder]
                 yield found
         except SessionError:
-            raise  # nothing can be run at all
+            raise  # no cell can run
         except Exception as error:
-            self._end_session()  # what the cells have left running there would be in the way
+            self._end_session()  # queries that the cells have left running would interfere
             for one in left.values():
                 one.trouble.append(f"{type(error).__name__}: {error}")
         for one in left.values():
@@ -222,7 +222,7 @@ class Engine:
             one, must_show(one.cell), (RECORDS_PER_BATCH, 2), lambda: one.evidence, self.second_opinion,
             fired=one.seen_firing, trouble=one.trouble[0] if one.trouble else _why_wrong(one),
         )  # fmt: skip
-        # What is run again has the same appId: what is still armed for the first try would hit the second.
+        # A second run has the same appId: plans still armed for the first one would hit it.
         disarm(one.crash_folder, one.folder.name)
         disarm(self.crash_folder, one.anchor_name)
         if not self.keep:
@@ -245,9 +245,9 @@ class Engine:
 
 
 def waves(cells: Sequence[Cell], drivers: int = WAVE_OF_DRIVERS) -> list[tuple[Cell, ...]]:
-    """Deal cells into waves: those that share a kill or settings together; what needs no kill comes first.
+    """Divide cells into waves: those that share a kill or settings together; cells without a kill come first.
 
-    ``drivers`` is how many cells may share a kill of the driver.
+    At most ``drivers`` cells share a kill of the driver.
     """
     groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": [], "retrying": []}
     impatient = []
@@ -265,13 +265,13 @@ def waves(cells: Sequence[Cell], drivers: int = WAVE_OF_DRIVERS) -> list[tuple[C
     groups["alone"] = _timed_out_early(groups["alone"])
     sizes = {"alone": WAVE_OF_LONERS, "driver": drivers}
     dealt = [wave for name, members in groups.items() for wave in _batched(members, sizes.get(name, WAVE))]
-    dealt[:0] = impatient  # a driver's own transaction lasts for seconds: it cannot wait until all others hold
-    # A broker that holds does not respond, and clients time out after a while: such cells come last in their wave.
+    dealt[:0] = impatient  # a driver's own transaction lasts for seconds: it cannot wait until all others have stopped
+    # A stopped broker does not respond, and clients time out after a while: such cells come last in their wave.
     return [tuple(sorted(wave, key=lambda cell: cell.point in BROKER_POINTS)) for wave in dealt]
 
 
 def _timed_out_early(cells: Sequence[Cell]) -> list[Cell]:
-    """Let others run while transactions time out, but a few before: the first batches of a session take long."""
+    """Overlap transaction timeouts with other cells, after a few others: a session's first batches are slow."""
     patient = [cell for cell in cells if cell.kind is Kind.TRANSACTION_TIMED_OUT]
     others = [cell for cell in cells if cell.kind is not Kind.TRANSACTION_TIMED_OUT]
     return [*others[:AT_ONCE], *patient, *others[AT_ONCE:]]
@@ -282,7 +282,7 @@ def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:
 
 
 def _why_wrong(one: Running) -> str | None:
-    """Say what is wrong with how the cell went, whatever is in its table."""
+    """Return what is wrong with how the cell ran, whatever is in its table."""
     if not one.seen_firing:
         return "the fault did not fire" + (f"; the run ended with: {one.errors[0]}" if one.errors else "")
     ends = [moment.what for moment in one.moments if moment.lane == "pipeline" and "start" not in moment.what]
@@ -301,6 +301,6 @@ def _why_wrong(one: Running) -> str | None:
 
 
 def _too_early(found: Outcome[Cell]) -> list[str]:
-    """Return what the error says of a cell whose transactions timed out before they were to."""
+    """Return the error of a cell whose transactions timed out too early."""
     words = must_say(found.cell)
     return [] if found.fired or words is None else [words]

@@ -1,7 +1,7 @@
-"""What a cell has left when its last run is over, the verdict on it, a second opinion, and when each batch landed.
+"""Collects the state after a cell's last run, the verdict, a second opinion, and when each batch was committed.
 
-Topics, transactions and groups are asked for while the broker still serves, which may be the cell's own; the table is
-read when the verdict is given.
+Topics, transactions and groups are read while the broker still serves, which may be the cell's own; the table is
+read for the verdict.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lab.verify.cells import BY_DELTA_SPARK, Moment, Result
 from lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
-from lab.verify.pipelines import Pipeline, Place
-from lab.verify.records import Delivered, Record, read_delivered, read_topic
+from lab.verify.pipelines import Locations, Pipeline
+from lab.verify.records import Delivered, TopicRecord, read_delivered, read_topic
 from lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce.exactly_once.audit import Auditor, Scope
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.locations import Location
 
 OFFSETS_FOLDER = "_sparkonce"
-"""The table of offsets inside the folder of a table that delta-spark writes."""
+"""The offset table inside the folder of a table that delta-spark writes."""
 TOGETHER_S = 0.1
-"""Records that are sent within such a time of each other are one moment."""
+"""Records sent within this time of each other are one event."""
 _FIELD = "sparkonce"
 _INTENT_FIELD = "sparkonceIntent"
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the broker returned."""
+    """The broker's state."""
 
-    in_topic: tuple[Record, ...] = ()
+    in_topic: tuple[TopicRecord, ...] = ()
     delivered: tuple[Delivered, ...] = ()
-    """What the pipeline has sent to a topic, if it sends."""
+    """The records that the pipeline has sent to a topic, if it sends."""
     left_behind: tuple[str, ...] = ()
-    """What must not be left, in words: open transactions, and committed offsets that are not the ends."""
+    """Leftovers that must not exist, in words: open transactions, and committed offsets that are not the ends."""
 
 
 def gather(pipeline: Pipeline) -> Evidence:
-    """Ask the broker.
+    """Read the broker's state.
 
     Raises:
         LoadError: if it returns an error.
@@ -61,7 +61,7 @@ def gather(pipeline: Pipeline) -> Evidence:
 
 
 def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evidence: Evidence) -> Verdict:
-    """Hold what there is against what was acknowledged.
+    """Compare the results with the acknowledged records.
 
     Raises:
         DeltaError, OSError, sqlite3.Error: if the table cannot be read.
@@ -77,11 +77,11 @@ def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evi
     return judge(acknowledged, evidence.in_topic, rows)
 
 
-def broken_chain(place: Place, result: Result) -> str | None:
-    """Return what the audit of a table's log finds against its chain of offsets; None if nothing, or without a table.
+def broken_chain(place: Locations, result: Result) -> str | None:
+    """Return what the audit of a table's log finds wrong with its chain of offsets; None if nothing or no table.
 
-    A second opinion: `verdict` looks at rows and at nothing that our code says of itself, this at what the commits say
-    and at no row. The chain has no gap and no overlap, whatever the guarantee.
+    A second opinion: `verdict` checks rows, and nothing that our code records; this checks the commits, and no
+    rows. The chain has no gap and no overlap, whatever the guarantee.
 
     Raises:
         OffsetStoreError: if the table cannot be read.
@@ -99,8 +99,8 @@ def broken_chain(place: Place, result: Result) -> str | None:
     return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"
 
 
-def commits(place: Place, began_wall_s: float) -> list[Moment]:
-    """Return a moment for each commit of the pipeline; none where the table cannot be read."""
+def commits(place: Locations, began_wall_s: float) -> list[Moment]:
+    """Return an event for each commit of the pipeline; none if the table cannot be read."""
     moments = []
     tables = (place.table, f"{place.table}/{OFFSETS_FOLDER}")
     for entry in [entry for table in tables for entry in _history(table, place.storage_options)]:
@@ -111,7 +111,7 @@ def commits(place: Place, began_wall_s: float) -> list[Moment]:
 
 
 def sendings(delivered: Sequence[Delivered], began_wall_s: float) -> list[Moment]:
-    """Return a moment for each group of committed records that were sent together."""
+    """Return an event for each group of committed records that were sent together."""
     groups: list[list[float]] = []
     for at_s in sorted(each.at_ms / 1000 for each in delivered):
         if groups and at_s - groups[-1][-1] < TOGETHER_S:
@@ -129,7 +129,7 @@ def _history(table: str, storage_options: Mapping[str, str]) -> list[dict[str, A
 
 
 def _what(entry: Mapping[str, Any]) -> str | None:
-    """Say what a commit of ours holds; None for others."""
+    """Return the contents of a commit of ours; None for others."""
     if isinstance(entry.get(_INTENT_FIELD), dict):
         return f"intent to write batch {entry[_INTENT_FIELD].get('batchId', '?')}"
     info = entry.get(_FIELD)

@@ -1,12 +1,12 @@
-"""Records whose values are Avro of four versions of one schema, and the registry that has them.
+"""Records with Avro values of four versions of one schema, and the registry that has them.
 
-A pipeline is started with the first version. The second is registered between its first two batches, the third while
-the batch that is hit is under way, the fourth before it is started again: three times while it runs and over its
+A pipeline is started with the first version. The second is registered between its first two batches, the third
+during the batch that is hit, the fourth before the restart: three times while it runs and during its
 restart, and each before the first batch with a value of it.
 
-The bytes are written by a few lines of their own, and rows become those bytes again to be judged, with all fields that
-a value has: what they owe to our decoder is only what is judged. The registry has its own broker. It is killed whenever
-a wave's sessions are, and in some cells while the pipeline goes on to the batch that is hit.
+The bytes are encoded here, and rows become those bytes again to be judged, with all fields of a value:
+our decoder is only judged, not used. The registry has its own broker. It is killed whenever
+a wave's sessions are, and in some cells while the pipeline continues to the batch that is hit.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _FIELDS: tuple[dict[str, Any], ...] = (
     {"name": LAST, "type": "double", "default": 0.5},
 )
 _FIELDS_OF_VERSION = (2, 3, 3, 4)
-"""How many fields each version has; the third and the fourth have a default for the note, too."""
+"""The number of fields of each version; the third and the fourth also have a default for the note."""
 FIRST, RUNNING, HIT, RESTARTED = 1, 2, 3, 4
-"""The versions, by when they are registered."""
+"""The versions, by the time of their registration."""
 _FROM = {FIRST: 0, RUNNING: 8, HIT: 16, RESTARTED: 18}
-"""The numbers of the records from which on a version is used: the batch that is hit begins at the second."""
+"""The first record with each version: the batch that is hit begins at the second."""
 NO_DEFAULT = "none"
 AMBIGUOUS = 11
-"""In the batch that is hit, the record whose value has no note. Whether it is a dead letter depends on the version that
-it is read as, so it is in one place only if all of the batch is read as one, also where that is begun again."""
+"""In the batch that is hit, the record without a note in its value. Whether it is a dead letter depends on the version
+with which it is read, so it is in one place only if the whole batch is read with one version, even if it is retried."""
 _EVERYTHING = "everything"
-"""The topic under whose subject all versions are registered first, so that their ids are 1 and up."""
+"""The topic under whose subject all versions are registered first, so that their ids start with 1."""
 _WITHOUT_NOTE = RESTARTED + 1
-"""The id of the schema of that record, which is under another subject."""
+"""The schema id of that record, which belongs to another subject."""
 
 
 def schema(version: int) -> str:
-    """Return a version of the schema, the first of which is 1."""
+    """Return a version of the schema; the first is 1."""
     fields = [dict(each) for each in _FIELDS[: _FIELDS_OF_VERSION[version - 1]]]
     if version >= HIT:
         fields[1]["default"] = NO_DEFAULT
@@ -53,12 +53,12 @@ def schema(version: int) -> str:
 
 
 def version_of(number: int) -> int:
-    """Return the version with which the record of a number is written."""
+    """Return the version with which a record is written."""
     return max(version for version, first in _FROM.items() if number >= first)
 
 
 def value(number: int, *, ambiguous: bool = False) -> bytes:
-    """Return the value of a record, in Confluent's wire format; ``ambiguous`` where one of them is to be."""
+    """Return a record's value, in Confluent's wire format; ``ambiguous`` allows the ambiguous record."""
     if ambiguous and number == AMBIGUOUS:
         return struct.pack(">bI", 0, _WITHOUT_NOTE) + _long(number)
     version, text = version_of(number), f"n{number}".encode()
@@ -80,10 +80,10 @@ def _long(number: int) -> bytes:
 
 
 def value_of_row(row: Mapping[str, Any] | None) -> bytes:
-    """Return the value that a row was decoded from; what no record could have become is shown as it is.
+    """Return the value from which a row was decoded; an impossible row is returned as text.
 
-    All fields that the value has must be in the row. One that its version lacks has its default, or null where the
-    reader's schema had no such field yet.
+    The row must have all fields of the value. A field that its version lacks has its default, or null if the
+    reader's schema did not have the field yet.
     """
     number = (row or {}).get(NUMBER)
     if row is None or number is None:
@@ -113,7 +113,7 @@ class Registry:
         self._register("something-else", json.dumps(short), _WITHOUT_NOTE)
 
     def evolve(self, topic: str, version: int) -> None:
-        """Register a version under the subject of a topic, unless it is there."""
+        """Register a version under a topic's subject, unless it is registered."""
         self._register(f"{topic}-value", schema(version), version)
 
     def _register(self, subject: str, text: str, expected: int) -> None:
@@ -126,12 +126,12 @@ class Registry:
         assert number == expected, f"the schema has the id {number}, and not {expected}"
 
     def restart(self) -> None:
-        """End it in the midst of whatever it does, and start it again at the same address."""
+        """Kill it at any moment, and start it again at the same address."""
         port = int(self.url.rpartition(":")[2])
         self._made.close()
         self._made = EmbeddedRegistry(self._broker.bootstrap_servers, port=port)
 
     def close(self) -> None:
-        """End it for good."""
+        """End it."""
         self._made.close()
         self._stack.close()

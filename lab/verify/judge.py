@@ -1,7 +1,7 @@
-"""Judges the result of a cell by the records that its producer got acknowledged, and nothing of the pipeline's.
+"""Judges the result of a cell only by the records acknowledged to its producer.
 
-Topics are read with librdkafka, the table with delta-rs, and the database with sqlite3. No module of the connectors, of
-`exactly_once` or of `offset_store` has a say here: a bug in the offsets they keep must not hide a bug in the rows they
+Topics are read with librdkafka, the table with delta-rs, and the database with sqlite3. No module of the connectors,
+`exactly_once` or `offset_store` is used: a bug in their offsets must not hide a bug in the rows they
 write.
 """
 
@@ -21,43 +21,43 @@ from deltalake.exceptions import TableNotFoundError
 
 from lab.verify import evolving
 from lab.verify.cells import Shows
-from lab.verify.records import DOCUMENT_FIELD, Delivered, Record, document, is_rejected
+from lab.verify.records import DOCUMENT_FIELD, Delivered, TopicRecord, document, is_rejected
 
 COUNT_COLUMN = "n"
 REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER = "reason", "topic", "partition", "offset"
-"""The headers of a dead letter: its reason, and its record."""
+"""The headers of a dead letter: reason and source of the record."""
 _EXAMPLES = 3
 _Content = tuple[bytes, bytes]
-"""Key and value of a record; no two records of a cell have the same."""
+"""Key and value of a record; unique within a cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: a record, and how often it was counted (1 where rows are appended)."""
+    """A row of the table: a record, and its count (1 where rows are appended)."""
 
-    record: Record
+    record: TopicRecord
     times: int
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of the records."""
+    """The fate of the records."""
 
     records: int
-    """How many were acknowledged."""
+    """How many records were acknowledged."""
     lost: int
-    """Acknowledged, and in no row."""
+    """Acknowledged records without a row."""
     duplicated: int
     """Rows, or counts, beyond the first of each record."""
     most_times: int
-    """How often the record came that came most often."""
+    """The count of the most frequent record."""
     strange: tuple[str, ...]
-    """What is in topic or table and should not be: examples, in words."""
+    """Unexpected records in topic or table: examples, in words."""
 
     def contradicts(self, shows: Shows, batch: int, times: int = 2) -> str | None:
-        """Return why this is not what a cell must show, or None if it is.
+        """Return why this differs from what a cell must show, or None.
 
-        One crash affects one batch, of ``batch`` records; if that comes again a record comes ``times`` times at most.
+        One crash affects one batch, of ``batch`` records; if that is repeated, a record occurs at most ``times`` times.
         """
         if self.strange:
             return "; ".join(self.strange)
@@ -85,15 +85,17 @@ class Verdict:
         return None if right else f"must show {what}; found {found}"
 
 
-def judge(acknowledged: Sequence[_Content], topic: Iterable[Record], rows: Iterable[Row]) -> Verdict:
-    """Hold topic and table against what was acknowledged; each key was sent once."""
+def judge(acknowledged: Sequence[_Content], topic: Iterable[TopicRecord], rows: Iterable[Row]) -> Verdict:
+    """Compare topic and table with the acknowledged records; each key was sent once."""
     in_topic, in_table = list(topic), list(rows)
     strange = [*_strange_rows(in_topic, in_table), *_strange_topic(acknowledged, in_topic)]
     return _verdict(acknowledged, [(_content(row.record), row.times) for row in in_table], strange)
 
 
-def judge_copies(acknowledged: Sequence[_Content], topic: Iterable[Record], copies: Iterable[Delivered]) -> Verdict:
-    """Hold a topic and another one, to which its records are copied, against what was acknowledged."""
+def judge_copies(
+    acknowledged: Sequence[_Content], topic: Iterable[TopicRecord], copies: Iterable[Delivered]
+) -> Verdict:
+    """Compare a topic and its copy with the acknowledged records."""
     sent, found = set(acknowledged), [(each.key, each.value) for each in copies]
     strange = _some("copies of records that nobody sent", [each for each in found if each not in sent])
     strange += _strange_topic(acknowledged, list(topic))
@@ -102,12 +104,12 @@ def judge_copies(acknowledged: Sequence[_Content], topic: Iterable[Record], copi
 
 def judge_dead_letters(
     acknowledged: Sequence[_Content],
-    topic: Iterable[Record],
+    topic: Iterable[TopicRecord],
     rows: Iterable[Row],
     letters: Iterable[Delivered],
     topic_name: str,
 ) -> Verdict:
-    """Hold topic, table and dead letters against what was acknowledged: each record belongs in one of the two."""
+    """Compare topic, table and dead letters with the acknowledged records: each belongs in one of the two."""
     in_topic, in_table = list(topic), list(rows)
     told = [(letter, _origin(letter, topic_name)) for letter in letters]
     dead = [origin for _, origin in told if origin is not None]
@@ -125,12 +127,12 @@ def judge_dead_letters(
 
 
 def _may_be_dead(value: bytes) -> bool:
-    """Whether a record may be a dead letter: one that may be a row as well is counted in both places."""
+    """Whether a record may be a dead letter: an ambiguous one is counted in both places."""
     return is_rejected(value) or evolving.is_ambiguous(value)
 
 
-def _origin(letter: Delivered, topic_name: str) -> Record | None:
-    """Return the record that a dead letter names; None if it names none, or has no reason."""
+def _origin(letter: Delivered, topic_name: str) -> TopicRecord | None:
+    """Return a dead letter's source record; None if it names none, or has no reason."""
     headers = {name: value or b"" for name, value in letter.headers}
     if len(headers) != len(letter.headers) or headers.get(TOPIC_HEADER) != topic_name.encode():
         return None
@@ -140,7 +142,7 @@ def _origin(letter: Delivered, topic_name: str) -> Record | None:
         partition, offset = int(headers[PARTITION_HEADER]), int(headers[OFFSET_HEADER])
     except (KeyError, ValueError):
         return None
-    return Record(partition, offset, letter.key, letter.value)
+    return TopicRecord(partition, offset, letter.key, letter.value)
 
 
 def _verdict(acknowledged: Sequence[_Content], found: Iterable[tuple[_Content, int]], strange: list[str]) -> Verdict:
@@ -152,11 +154,11 @@ def _verdict(acknowledged: Sequence[_Content], found: Iterable[tuple[_Content, i
     return Verdict(len(sent), lost, duplicated, max(times.values(), default=0), tuple(strange))
 
 
-def _content(record: Record) -> _Content:
+def _content(record: TopicRecord) -> _Content:
     return record.key, record.value
 
 
-def _strange_rows(topic: Sequence[Record], rows: Sequence[Row]) -> list[str]:
+def _strange_rows(topic: Sequence[TopicRecord], rows: Sequence[Row]) -> list[str]:
     known = set(topic)
     return [
         *_some("rows that are not records of the topic", [row.record for row in rows if row.record not in known]),
@@ -164,7 +166,7 @@ def _strange_rows(topic: Sequence[Record], rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _strange_topic(acknowledged: Sequence[_Content], topic: Sequence[Record]) -> list[str]:
+def _strange_topic(acknowledged: Sequence[_Content], topic: Sequence[TopicRecord]) -> list[str]:
     sent, stored = set(acknowledged), Counter(_content(record) for record in topic)
     return [
         *_some("records in the topic that nobody sent", [each for each in stored if each not in sent]),
@@ -181,7 +183,7 @@ def _some(what: str, found: Sequence[object]) -> list[str]:
 def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str] | None = None) -> list[Row]:
     """Read the table at a path or a URI; one that does not exist has no rows.
 
-    A value that was decoded is encoded again, as the producer did it.
+    A decoded value is encoded again, as by the producer.
     """
     columns = ["partition", "offset", "key", "value", *([COUNT_COLUMN] if merged else [])]
     try:
@@ -192,19 +194,19 @@ def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str
         data = data.set_column(data.schema.get_field_index("value"), "value", [_written(data["value"].to_pylist())])
     parts = [data[column].to_pylist() for column in columns]
     times = parts[4] if merged else [1] * data.num_rows
-    return [Row(Record(*record), count) for *record, count in zip(*parts[:4], times, strict=True)]
+    return [Row(TopicRecord(*record), count) for *record, count in zip(*parts[:4], times, strict=True)]
 
 
 def _written(values: Sequence[Mapping[str, Any] | None]) -> list[bytes]:
-    """Return the values that were decoded into these."""
+    """Return the values from which these were decoded."""
     if any(evolving.NOTE in value for value in values if value is not None):
         return [evolving.value_of_row(value) for value in values]
     return [document((value or {}).get(DOCUMENT_FIELD)) for value in values]
 
 
 def read_database(path: Path) -> list[Row]:
-    """Read the database; one that no query has made yet has no rows."""
+    """Read the database; one that no query has created yet has no rows."""
     if not path.exists():
         return []
     with closing(sqlite3.connect(path)) as connection:
-        return [Row(Record(*record), 1) for record in connection.execute("SELECT * FROM records")]
+        return [Row(TopicRecord(*record), 1) for record in connection.execute("SELECT * FROM records")]

@@ -2,17 +2,17 @@
 
 Theory of operation. A batch is a sequence of steps: points that a pipeline passes, and between them the two durable
 writes, offsets and rows. `_STEPS` has that sequence for each guarantee and each kind of result; everything else
-follows from it. What is durable when a point is reached is what stands before it. If the run ends there, the batch is
-done again from the stored offsets:
+follows from it. Durable at a point are the writes before it. If the run ends there, the batch is
+repeated from the stored offsets:
 
-- offsets are there and rows are not: the rows are lost;
-- rows are there and offsets are not: they come again;
-- both or neither: nothing is to be seen.
+- offsets without rows: the rows are lost;
+- rows without offsets: they are duplicated;
+- both or neither: no effect.
 
-If whoever was hurt can carry on (a client asks a restarted broker again; after a lost answer the log is read again),
-the run goes on to its end, and nothing is to be seen either. A task that Spark runs again is like a batch that is done
-again: at-most-once writes nothing then, and at-least-once writes what is there already. The sequences are written down
-here once more, and not taken from `exactly_once`, because that is what is under test.
+If the victim can continue (a client retries with a restarted broker; after a lost response the log is read again),
+the run continues to its end, without an effect. A task that Spark retries is like a repeated
+batch: at-most-once writes nothing then, and at-least-once writes the rows again. The sequences are repeated
+here, and not taken from `exactly_once`, because that is what is under test.
 
 ``python -m lab.verify.matrix`` prints the matrix as Markdown.
 """
@@ -37,20 +37,20 @@ from sparkonce.jobs.shared.crash_plans import POINTS
 
 
 class Write(Enum):
-    """A durable write of a batch."""
+    """A durable write in a batch."""
 
     OFFSETS = "offsets"
     ROWS = "rows"
     BOTH = "both at once"
-    """In one commit; or, by delta-spark, by the number in the commit of the rows, which settles what becomes of the
-    intent that was recorded; or, in Kafka, by the decision, which settles what becomes of the tasks' transactions."""
+    """In one commit; with delta-spark, by the number in the commit of the rows, which decides the
+    recorded intent; in Kafka, by the decision, which decides the tasks' transactions."""
     DEAD_OFFSETS = "offsets of the dead letters"
     DEAD_ROWS = "dead letters"
     DEAD_BOTH = "dead letters and their offsets at once"
 
 
 _CHAINS = ((Write.OFFSETS, Write.ROWS, Write.BOTH), (Write.DEAD_OFFSETS, Write.DEAD_ROWS, Write.DEAD_BOTH))
-"""The writes of each target: a table or topic, and the dead letters beside it, have their own chain of offsets."""
+"""The writes of each target: a table or topic, and its dead letters, have separate chains of offsets."""
 
 Step = CrashPoint | Write
 
@@ -116,7 +116,7 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
         Write.ROWS, *_ACKNOWLEDGED, SinkPoint.BETWEEN_WRITES,
         Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
-    # Of dead letters, every point is where it is reached first: by the target of the dead letters, if it comes there.
+    # With dead letters, a point counts where it is first reached: by the dead letters' target, if that reaches it.
     (Guarantee.EXACTLY_ONCE, Result.DEAD_LETTERS): (
         *_PLANNED, *_READ, *_IN_TRANSACTIONS,
         Write.DEAD_BOTH, *_ENDED, SinkPoint.BETWEEN_TARGETS,
@@ -144,22 +144,22 @@ _STEPS |= {
 }
 
 LANDED = frozenset({SinkPoint.OFFSETS_LANDED, SinkPoint.ROWS_LANDED, IntentPoint.UNCONFIRMED})
-"""Points between a commit and its answer: after an error there, the log is read again."""
+"""Points between a commit and its response: after an error there, the log is read again."""
 BROKER_POINTS = frozenset(BrokerPoint)
 APPENDS = frozenset({BrokerPoint.APPENDING, BrokerPoint.APPENDED})
-"""Points that a producer takes the broker to: the sink, where it sends to a topic, and else a program that does."""
+"""Broker points that a producer triggers: the sink, if it sends to a topic, otherwise a program."""
 SOURCE_POINTS = frozenset({*SourcePoint, BrokerPoint.OFFSETS, BrokerPoint.FETCHED})
-"""Points that the source comes to, or takes the broker to."""
+"""Points that the source reaches, or triggers in the broker."""
 SENDING = frozenset({Result.TOPIC, Result.DEAD_LETTERS})
-"""Results whose rows, or some of them, go to a topic."""
+"""Results with all or some rows in a topic."""
 BY_FUNCTION = BY_DELTA_SPARK | {Result.FOREACH_BATCH}
-"""Results that a function of ``foreachBatch`` writes, in the driver's own Python process."""
+"""Results written by a function of ``foreachBatch``, in the driver's Python process."""
 TASK_POINTS = frozenset(
     {SourcePoint.READING, SourcePoint.READ, TransactionPoint.BEGUN, SinkPoint.WRITING, SinkPoint.FILE_WRITTEN}
 )  # fmt: skip
-"""Points that a task of Spark's passes."""
+"""Points that a Spark task passes."""
 IN_A_TRANSACTION = frozenset({SinkPoint.BEFORE_COMMIT, TransactionPoint.DECIDING, TransactionPoint.DECIDED})
-"""Points of the driver at which the transactions of all tasks are open, and may become too old."""
+"""Points of the driver at which all tasks' transactions are open, and may time out."""
 _TO_A_TABLE = frozenset({BrokerPoint.APPENDING, SinkPoint.WRITING, SinkPoint.BEFORE_COMMIT, SinkPoint.BETWEEN_WRITES})
 BEFORE_A_WRITE = {
     Result.APPEND: _TO_A_TABLE,
@@ -173,7 +173,7 @@ BEFORE_A_WRITE = {
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """A group of combinations that cannot occur."""
+    """Combinations that cannot occur, with the reason."""
 
     why: str
     holds: Callable[[Cell], bool]
@@ -242,7 +242,7 @@ IMPOSSIBLE = (
 
 
 def steps(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
-    """Return what a pipeline does in a batch, in order."""
+    """Return a pipeline's steps in a batch, in order."""
     return _STEPS.get((guarantee, result), ())
 
 
@@ -257,38 +257,38 @@ def in_the_driver(cell: Cell) -> bool:
 
 
 def crashes_while_producing(cell: Cell) -> bool:
-    """Whether the fault hits the program that fills the topic, before there is a pipeline."""
+    """Whether the fault hits the program that fills the topic, before a pipeline starts."""
     return cell.point in APPENDS and cell.result not in SENDING
 
 
 def uses_transactions(cell: Cell) -> bool:
-    """Whether the pipeline writes in Kafka's transactions."""
+    """Whether the pipeline writes in Kafka transactions."""
     return cell.result in SENDING and cell.guarantee is Guarantee.EXACTLY_ONCE
 
 
 def durable_at(cell: Cell) -> list[tuple[bool, bool]]:
-    """Whether offsets and rows of the batch are durable when the cell's point is reached, for each target."""
+    """Whether the batch's offsets and rows are durable when the cell's point is reached, for each target."""
     sequence = steps(cell.guarantee, cell.result)
     before = sequence[: sequence.index(cell.point)]
     return [(both in before or offsets in before, both in before or rows in before) for offsets, rows, both in _CHAINS]
 
 
 def ends_the_run(cell: Cell) -> bool:
-    """Whether the pipeline ends at the point, and has to be started again; otherwise it continues."""
+    """Whether the pipeline ends at the point, and must be restarted; otherwise it continues."""
     if cell.kind in (Kind.DRIVER_KILLED, Kind.WORKER_KILLED, Kind.TRANSACTION_TIMED_OUT):
         return True
     if cell.kind in (Kind.BROKER_KILLED, Kind.TASK_RETRIED) or cell.point in BROKER_POINTS:
-        return False  # producers and consumers ask again; Spark runs the task again
+        return False  # producers and consumers retry; Spark retries the task
     return cell.point not in LANDED
 
 
 def must_say(cell: Cell) -> str | None:
-    """Return the words that the error must have with which the run ends, if there are any."""
+    """Return text that the run's error must contain, if any."""
     return "transaction.timeout.ms" if cell.kind is Kind.TRANSACTION_TIMED_OUT else None
 
 
 def must_show(cell: Cell) -> Shows:
-    """Work out what must be seen in the result after the crash."""
+    """Return what the result after the crash must show."""
     if not ends_the_run(cell) and cell.kind is not Kind.TASK_RETRIED:
         return Shows.NEITHER
     targets = durable_at(cell)
@@ -304,7 +304,7 @@ def full() -> tuple[Cell, ...]:
 
 
 def combinations() -> Iterator[Cell]:
-    """Yield every combination, whether it can occur or not."""
+    """Yield every combination, possible or not."""
     everything = product(Guarantee, Result, POINTS, Kind, (False, True), RecordPath)
     for guarantee, result, point, kind, delete, path in everything:
         yield Cell(point, kind, guarantee, result, delete, path)
@@ -316,7 +316,7 @@ _NEVER = "·"
 
 
 def markdown() -> str:
-    """Return the tables of docs/crash_points.md: a test compares the page with what is said here."""
+    """Return the tables of docs/crash_points.md: a test compares the page with this."""
     parts = [_table(result) for result in Result]
     return "\n\n".join([*parts, _reasons()])
 
@@ -337,7 +337,7 @@ def _signs(point: CrashPoint, kind: Kind, result: Result) -> str:
 
 
 def _reasons() -> str:
-    """Say how many of all combinations cannot occur, and why."""
+    """Return how many of all combinations cannot occur, and why."""
     every = list(combinations())
     reasons = [why_impossible(cell) for cell in every]
     lines = [f"Of {len(every)} combinations {len(full())} can occur. The others cannot:", ""]

@@ -1,4 +1,4 @@
-"""What came of a cell: what its result shows, what is wrong with it, and what happened when.
+"""The outcome of a cell: its result, what is wrong with it, and its timeline.
 
 Shared by the crash matrix and the cells on a cluster, so that both are judged by the same rules.
 """
@@ -10,12 +10,12 @@ from typing import Protocol
 
 from lab.verify.cells import AnyCell, CellT_co, Moment, Outcome, Result, Shows
 from lab.verify.evidence import Evidence, commits, sendings, verdict
-from lab.verify.pipelines import Pipeline, Place
+from lab.verify.pipelines import Locations, Pipeline
 
 START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
-"""What errors of Spark's own start-up say, which a busy machine causes."""
-SecondOpinion = Callable[[Place, Result], str | None]
-"""Takes where a pipeline's table is, and the kind of result; returns what else is wrong with it."""
+"""Parts of the errors of Spark's start-up that a busy machine causes."""
+SecondOpinion = Callable[[Locations, Result], str | None]
+"""Receives the table's location and the kind of result; returns what else is wrong."""
 
 
 class Ran(Protocol[CellT_co]):
@@ -27,22 +27,22 @@ class Ran(Protocol[CellT_co]):
 
     @property
     def moments(self) -> Sequence[Moment]:
-        """What was seen of it while it ran."""
+        """Its events during the runs."""
 
     @property
     def errors(self) -> Sequence[str]:
-        """The errors with which its runs ended."""
+        """The errors of its runs."""
 
     @property
     def acknowledged(self) -> Sequence[tuple[bytes, bytes]]:
-        """Key and value of each record that the broker has acknowledged."""
+        """Key and value of each acknowledged record."""
 
     @property
     def began_wall_s(self) -> float:
-        """When it began, by the clock."""
+        """Its start, by the wall clock."""
 
     def pipeline(self) -> Pipeline:
-        """Describe its query."""
+        """Return its query."""
 
 
 def outcome(
@@ -54,11 +54,11 @@ def outcome(
     Args:
         one: the cell.
         shows: what its result must show.
-        most: how many records may be lost or come again where any may, and how often one may come.
-        evidence: returns what the broker holds; an error of it makes the cell wrong.
-        second_opinion: asked if nothing is wrong by then.
-        fired: whether the fault is known to have happened.
-        trouble: what is wrong with how the cell went, whatever its result.
+        most: how many records may be lost or duplicated, and how often one may occur.
+        evidence: returns the broker's state; its error makes the cell wrong.
+        second_opinion: called if nothing is wrong by then.
+        fired: whether the fault has happened.
+        trouble: what is wrong with how the cell ran, whatever its result.
     """
     lost = duplicated = 0
     wrong, landed, pipeline = trouble, list[Moment](), one.pipeline()
@@ -67,10 +67,10 @@ def outcome(
         landed = sendings(there.delivered, one.began_wall_s)
         found = verdict(pipeline, one.acknowledged, there)
         lost, duplicated = found.lost, found.duplicated
-        # What is left behind explains what is lost: readers wait for a transaction that is never ended.
+        # Leftovers explain what is lost: readers wait for an unfinished transaction.
         wrong = wrong or "; ".join(there.left_behind) or found.contradicts(shows, *most)
         wrong = wrong or second_opinion(pipeline, Result(pipeline.result))
-    except Exception as error:  # a table that cannot be read is a finding, not the end of the run
+    except Exception as error:  # an unreadable table is a finding, not the end of the run
         wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
     moments = sorted([*one.moments, *landed, *commits(pipeline, one.began_wall_s)], key=lambda each: each.at_s)
     return Outcome(
@@ -90,8 +90,8 @@ def outcome(
 def trouble_of_a_busy_machine(found: Outcome[AnyCell], *more: str) -> str | None:
     """Return the error for which a cell says nothing about its pipeline, so that it is run again; None without one.
 
-    ``more`` is what such errors say beside `START_UP_TROUBLE`. Wrong rows that no error explains are a finding, and
-    are not forgotten for a second try.
+    ``more`` are further parts of such errors, beside `START_UP_TROUBLE`. Wrong rows that no error explains are a
+    finding, and not retried.
     """
     if found.has_wrong_rows:
         return None

@@ -1,18 +1,18 @@
-"""Two choices of cells: one in which every two values meet that can, and one of a third of its size.
+"""Two selections of cells: one that covers all possible pairs of values, and one of a third of its size.
 
-Most faults need two things to come together (a point and a guarantee, a kind of crash and a lost checkpoint), not
-five. `pairwise` chooses cells in which every two values are together that can be. Points have more values beside them
-than anything else, and so they decide how many cells there are. `quick` has every point with everything that it can
-show, every point under exactly-once, and every two of the other values; that a point meets each kind of crash, result
-and path is left to `pairwise`.
+Most faults need two conditions together (a point and a guarantee, a kind of crash and a lost checkpoint), not
+five. `pairwise` covers every possible pair of values. Points have more values beside them
+than any other dimension, so they decide the number of cells. `quick` has every point with everything that it can
+show, every point under exactly-once, and every pair of the other values; the pairs of a point with kind of crash,
+result and path are left to `pairwise`.
 
-Both are greedy: again and again the cell that brings most that is not there yet, rare pairs counting for more; of
-equals the one that costs least to run, and then a shuffle by the seed decides. In the end, cells go again all of whose
-pairs others have brought too. What a cell shows is a value like the others, so losses and duplicates are seen at every
-point where they can be.
+Both are greedy: again and again they add the cell with the most new pairs, rare pairs counting for more; among
+equals the cheapest one to run, and then a shuffle by the seed decides. At the end, cells are removed if others
+cover all their pairs. What a cell shows is a value like the others, so losses and duplicates occur at every
+point where they can.
 
-Each point is met on the direct path under every guarantee in `pairwise`: there three values come together. The points
-of the source need not meet every kind of result: nothing there depends on what becomes of the rows. Points and kinds of
+`pairwise` covers each point on the direct path under every guarantee: three values together. The points
+of the source need not meet every kind of result: nothing there depends on the sink. Points and kinds of
 crash need not meet both writers of delta-spark: one sequence writes for both.
 """
 
@@ -30,19 +30,19 @@ from lab.verify.matrix import SOURCE_POINTS, must_show
 from sparkonce.exactly_once.guarantee import Guarantee
 
 _POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH = 0, 2, 3, 5, 6
-"""Places of these dimensions in the values of a cell."""
+"""Indexes of these dimensions in a cell's values."""
 Pair = frozenset[tuple[int, Hashable]]
-"""Values with the places of their dimensions: two, or three where these must come together."""
+"""Values with the indexes of their dimensions: pairs, or triples where three must come together."""
 CellT = TypeVar("CellT", bound=Hashable)
 
 
 def quick(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
-    """Choose few of ``cells``; the same for the same seed, in the order given."""
+    """Choose few of ``cells``; the same for the same seed, in the given order."""
     return choose(cells, few_pairs, _costs_more, seed)
 
 
 def pairwise(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
-    """Choose all pairs of ``cells``; the same for the same seed, in the order given."""
+    """Choose cells that cover all pairs; the same for the same seed, in the given order."""
     return choose(cells, pairs, _costs_more, seed)
 
 
@@ -50,17 +50,17 @@ def choose(
     cells: Sequence[CellT], pairs: Callable[[CellT], set[Pair]], costs_more: Callable[[CellT], bool | tuple[bool, ...]],
     seed: int,
 ) -> tuple[CellT, ...]:  # fmt: skip
-    """Choose from cells of any dimensions so that every pair is there that ``pairs`` returns of one."""
+    """Choose from cells of any dimensions so that every pair returned by ``pairs`` is covered."""
     order = list(cells)
     random.Random(seed).shuffle(order)  # noqa: S311 - a choice that can be repeated, not a secret
     order.sort(key=costs_more)
-    # By place from here on: cells are slow to hash.
+    # By index from here on: cells are slow to hash.
     brings = [pairs(cell) for cell in order]
     brought_by: dict[Pair, list[int]] = {}
     for place, found in enumerate(brings):
         for pair in found:
             brought_by.setdefault(pair, []).append(place)
-    # In whole numbers: sets have another order in each process, and roundings must not decide between equals.
+    # In integers: sets have another order in each process, and roundings must not decide between equals.
     whole = lcm(*map(len, brought_by.values()))
     worth = {pair: whole // len(places) for pair, places in brought_by.items()}
     worths = [sum(worth[pair] for pair in found) for found in brings]
@@ -88,12 +88,12 @@ def _without_needless(chosen: Sequence[int], brings: Sequence[set[Pair]]) -> lis
 
 
 def _costs_more(cell: Cell) -> tuple[bool, bool]:
-    """Put what takes long to run after what does not: `max` takes the first of equals."""
+    """Order cells by cost, cheap ones first: `max` takes the first of equals."""
     return cell.result in BY_DELTA_SPARK, cell.kind is Kind.DRIVER_KILLED
 
 
 def pairs(cell: Cell) -> set[Pair]:
-    """Return every pair of two dimensions' values in a cell; of a direct one, also point and guarantee on that path."""
+    """Return every pair of values of two dimensions in a cell; on the direct path also (point, guarantee, path)."""
     result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
     values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell), cell.path)
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
@@ -106,6 +106,6 @@ def pairs(cell: Cell) -> set[Pair]:
 
 
 def few_pairs(cell: Cell) -> set[Pair]:
-    """Return the pairs of a cell; of those with its point only what it shows, and exactly-once."""
+    """Return the pairs of a cell; with its point only what it shows, and exactly-once."""
     point, kept = (_POINT, cell.point), {(_SHOWS, must_show(cell)), (_GUARANTEE, Guarantee.EXACTLY_ONCE)}
     return {pair for pair in pairs(cell) if point not in pair or (pair & kept and len(pair) == 2)}

@@ -1,7 +1,7 @@
 """The pipelines that are made to fail: a topic into a Delta table or another topic, in three small batches.
 
-This module is what the session's process runs and the engine describes. The engine side sends a `Pipeline` as JSON; the
-session side builds the query from it.
+The session's process runs this module; the engine sends a `Pipeline` as JSON, from which the session builds
+the query.
 """
 
 from __future__ import annotations
@@ -33,73 +33,73 @@ if TYPE_CHECKING:
 COLUMNS = ("key", "value", "partition", "offset")
 DATABASE_COLUMNS = ("partition", "offset", "key", "value")
 RANGE_COLUMN = "kafka_once_range"
-"""What the source hands over on the direct path."""
+"""The columns that the source passes on the direct path."""
 COUNT_COLUMN = "n"
-"""Of a merged table: how often the record with this partition and offset was merged."""
+"""In a merged table: how often the record with this partition and offset was merged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a query reads, and where everything it keeps is."""
+class Locations:
+    """The locations of a query: its input, its table and its checkpoint."""
 
     app_id: str
     bootstrap_servers: str
     topic: str
     folder: str
     stored_in: str = field(default="", kw_only=True)
-    """The URI of the folder of table and checkpoint, if that is not `folder`."""
+    """The URI of the folder of table and checkpoint, if not `folder`."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
-    """What delta-rs needs to reach it."""
+    """The options with which delta-rs reaches it."""
 
     @property
     def table(self) -> str:
-        """Where the rows go, if they go to a table: a path or a URI that ends in the cell's name, for pages."""
+        """The table of the rows, if any: a path or a URI that ends in the cell's name."""
         home = (self.stored_in or self.folder).rstrip("/")
         return f"{home}/{home.rpartition('/')[2]}"
 
     @property
     def database(self) -> Path:
-        """Where the rows go, if they go to a database."""
+        """The database of the rows, if any."""
         return Path(self.folder) / "result.db"
 
     @property
     def checkpoint(self) -> str:
-        """What Spark remembers of the query: a path or a URI."""
+        """Spark's checkpoint: a path or a URI."""
         return f"{self.stored_in or self.folder}/checkpoint"
 
     @property
     def query_options(self) -> dict[str, str]:
-        """Options of source and sink with which they reach the store."""
+        """Options with which source and sink reach the store."""
         return {f"storage.{name}": value for name, value in self.storage_options.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(Place):
-    """One query: from the topic's stored or earliest offsets to what is there now, then it ends."""
+class Pipeline(Locations):
+    """One query: it reads from the stored or earliest offsets to the current end, then it ends."""
 
     guarantee: str
     result: str
     records_per_batch: int
     transaction_timeout_ms: int | None = None
-    """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
+    """`kafka.transaction.timeout.ms` of the sink, if not the default."""
     path: str = field(default=RecordPath.SPARK.value, kw_only=True)
     """The value of a `RecordPath`."""
     registry: str = field(default="", kw_only=True)
-    """The address of the registry that has the schemas of its values, if it decodes Avro."""
+    """The schema registry of its values, if it decodes Avro."""
 
     @property
     def output_topic(self) -> str | None:
-        """Where rows, or those that are rejected, are sent; None if all go to the table."""
+        """The topic of rows, or of rejected ones; None if all go to the table."""
         return {Result.TOPIC: f"{self.topic}-copies", Result.DEAD_LETTERS: f"{self.topic}-dead"}.get(
             Result(self.result)
         )
 
     @property
     def tasks(self) -> int:
-        """How many tasks a batch has at least.
+        """The minimal number of tasks per batch.
 
-        Several transactions end one after the other. Without transactions one task does it all: whether another one
-        has sent its rows when the first is hurt would be chance.
+        Several transactions end one after the other. Without transactions one task does all the work: with two it would
+        be random whether the other one has sent its rows when the first is hit.
         """
         return PARTITIONS if Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE and self.output_topic else 1
 
@@ -109,20 +109,20 @@ class Pipeline(Place):
         return RecordPath(self.path) is RecordPath.DIRECT
 
     def records(self, numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
-        """Return partition, key and value of the records that its topic gets.
+        """Return partition, key and value of the records for its topic.
 
-        On the direct path no rule of Spark's can reject records: those that are to be rejected do not parse.
+        On the direct path no rule of Spark's can reject records: those to be rejected do not parse.
         """
         if not (self.is_direct and Result(self.result) is Result.DEAD_LETTERS):
             return make(numbers)
         if not self.registry:
             return make_documents(numbers)
-        # Only with exactly-once does the topic of dead letters say which version has found them.
+        # Only with exactly-once does the dead-letter topic show which version has found them.
         return make_evolving(numbers, ambiguous=Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE)
 
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
-    """Start the query, which ends on its own."""
+    """Start the query, which ends by itself."""
     build = _BUILDERS[Result(pipeline.result)]
     return build(spark, pipeline).option("checkpointLocation", pipeline.checkpoint).trigger(availableNow=True).start()
 
@@ -149,7 +149,7 @@ def _ranges(
     """Return the ranges from which the sink reads these columns itself.
 
     Raises:
-        ValueError: if there is anything else in them, so that Spark would pass on records.
+        ValueError: if they contain anything else, so that Spark would pass records.
     """
     named = ",".join(columns)
     ranges = _records(spark, pipeline, offset_store, handOver="ranges", columns=named, **options)
@@ -258,7 +258,7 @@ def _appending_by_delta_spark(spark: SparkSession, pipeline: Pipeline) -> DataSt
 
 
 def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
-    """Insert a record that is new, and count one that is known: what comes twice is to be seen."""
+    """Insert a new record, and count a known one, so that duplicates are visible."""
     same = "t.partition = s.partition AND t.offset = s.offset"
     again = {COUNT_COLUMN: f"t.{COUNT_COLUMN} + s.{COUNT_COLUMN}"}
     merge = target.alias("t").merge(rows.alias("s"), same)
@@ -266,7 +266,7 @@ def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
 
 
 def _inserting(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    """Keep the offsets beside the rows for exactly-once, else in a database of their own."""
+    """Store the offsets beside the rows for exactly-once, otherwise in a separate database."""
     from sparkonce.connectors.sinks.foreach import SqlResult
     from sparkonce.exactly_once.foreach_batch import ForeachBatch
 

@@ -1,6 +1,6 @@
 """The records of a cell: produced idempotently, acknowledged one by one, and read back to compare.
 
-librdkafka on both sides, so that what the judge believes owes nothing to our own client.
+librdkafka is used on both sides, so that the judge does not depend on our own client.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Record:
-    """One record, and where it stands in the topic."""
+class TopicRecord:
+    """One record, with its partition and offset."""
 
     partition: int
     offset: int
@@ -33,7 +33,7 @@ class Record:
 
 
 def create_topic(bootstrap_servers: str, topic: str) -> None:
-    """Make a topic.
+    """Create a topic.
 
     Raises:
         LoadError: with the broker's reason.
@@ -42,12 +42,12 @@ def create_topic(bootstrap_servers: str, topic: str) -> None:
 
 
 def make(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
-    """Return partition, key and value of the records with these numbers; no two are alike."""
+    """Return partition, key and value of the records with these numbers; all are unique."""
     return [(number % PARTITIONS, b"key-%d" % number, b"value of record %d" % number) for number in numbers]
 
 
 def make_documents(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
-    """Return the same records, with those that `is_rejected` lets pass as JSON; the others do not parse."""
+    """Return the same records as JSON, except that rejected ones (`is_rejected`) do not parse."""
     return [
         (partition, key, value if is_rejected(value) else document(number))
         for number, (partition, key, value) in zip(numbers, make(numbers), strict=True)
@@ -55,9 +55,9 @@ def make_documents(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
 
 
 def make_evolving(numbers: Sequence[int], *, ambiguous: bool) -> list[tuple[int, bytes, bytes]]:
-    """Return the same records, with those that `is_rejected` lets pass as Avro; the others do not parse.
+    """Return the same records as Avro, except that rejected ones (`is_rejected`) do not parse.
 
-    With ``ambiguous``, one is among them of which the version of the schema decides.
+    With ``ambiguous``, one is included whose outcome depends on the schema's version.
     """
     return [
         (partition, key, value if is_rejected(value) else evolving.value(number, ambiguous=ambiguous))
@@ -73,7 +73,7 @@ def document(number: int | None) -> bytes:
 def is_rejected(value: bytes) -> bool:
     """Whether the pipelines with dead letters reject a record: every third, and some in each partition.
 
-    What has no number is none of the records, and is rejected, too. What begins with the byte 0 is Avro.
+    A value without a number is no record of ours, and is rejected, too. One that begins with the byte 0 is Avro.
     """
     if value[:1] == b"\0":
         return False
@@ -83,7 +83,7 @@ def is_rejected(value: bytes) -> bool:
 
 @dataclass(slots=True)
 class Sending:
-    """Records on their way to a topic."""
+    """Records in flight to a topic."""
 
     topic: str
     producer: Producer
@@ -93,24 +93,24 @@ class Sending:
 
     @classmethod
     def begin(cls, bootstrap_servers: str, topic: str, records: Sequence[tuple[int, bytes, bytes]]) -> Sending:
-        """Hand records to a new idempotent producer."""
+        """Pass records to a new idempotent producer."""
         settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1}
         sending = cls(topic, Producer({**settings, **QUIET}))
         sending.send(records)
         return sending
 
     def send(self, records: Sequence[tuple[int, bytes, bytes]]) -> None:
-        """Hand records to the producer, without waiting."""
+        """Pass records to the producer, without waiting."""
         for partition, key, value in records:
             self.producer.produce(self.topic, value, key, partition, on_delivery=self._delivered)
         self.sent += len(records)
         self.producer.poll(0)
 
     def finish(self, meanwhile: Callable[[], None] = lambda: None) -> list[tuple[bytes, bytes]]:
-        """Wait for all acknowledgements, and return key and value of each; ``meanwhile`` is called again and again.
+        """Wait for all acknowledgements, and return key and value of each; ``meanwhile`` is called repeatedly.
 
         Raises:
-            LoadError: if the producer gave one up, or took too long.
+            LoadError: if the producer gave a record up, or took too long.
         """
         deadline = time.monotonic() + DEADLINE_S
         while len(self.acknowledged) + len(self.failures) < self.sent:
@@ -132,29 +132,29 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One record of a topic that a pipeline writes, as a read_committed consumer gets it."""
+    """One record of an output topic, as a read_committed consumer gets it."""
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     at_ms: int = field(default=0, compare=False)
-    """Its timestamp: when the pipeline had it ready to be sent."""
+    """Its timestamp: when the pipeline passed it to the producer."""
 
 
 def read_topic(
     bootstrap_servers: str, topic: str, partitions: int = PARTITIONS, isolation: str = "read_uncommitted"
-) -> list[Record]:
+) -> list[TopicRecord]:
     """Read a topic from its beginning to its end, which is the last stable offset for ``read_committed``.
 
     Raises:
         LoadError: if that takes too long, or a broker returns an error that is not retriable.
     """
     found = load.read_to_end(bootstrap_servers, topic, partitions, isolation)
-    return sorted(Record(each.partition(), each.offset(), each.key(), each.value()) for each in found)
+    return sorted(TopicRecord(each.partition(), each.offset(), each.key(), each.value()) for each in found)
 
 
 def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:
-    """Read what is committed in a topic of a cell's output.
+    """Read the committed records of a cell's output topic.
 
     Raises:
         LoadError: as `read_topic`.
@@ -166,7 +166,7 @@ def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:
 def await_uncommitted(
     bootstrap_servers: str, topic: str, partitions: int, wanted: Callable[[bytes], bool], limit_s: float
 ) -> None:
-    """Wait until a topic holds a record whose value is ``wanted``, be its transaction open or not.
+    """Wait until a topic has a record whose value is ``wanted``, committed or not.
 
     Raises:
         LoadError: if there is none in time.

@@ -1,8 +1,8 @@
-"""One HTML page about one run of the matrix: the verdict, the matrix as a picture, and a timeline for each cell.
+"""An HTML page about one run of the matrix: the verdict, the matrix as a picture, and a timeline for each cell.
 
-A row of the matrix is a crash point, a column a guarantee and a kind of crash. Several cells meet there, with and
-without the checkpoint, for each result and path. Each is a tile whose sign and colour tell what it showed, and whose
-outline tells the variant. A tile leads to its cell below; cells that are wrong stand first there, and open.
+A row of the matrix is a crash point, a column a guarantee and a kind of crash. Each combination has several cells: with
+and without the checkpoint, for each result and path. Each is a tile whose sign and colour show its outcome, and whose
+outline shows the variant. A tile links to its cell below; wrong cells come first there, expanded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SHOWN = tuple(sorted(Guarantee, key=lambda guarantee: guarantee is not Guarantee
 
 
 class Verdict(Enum):
-    """The contents of a tile: its class in the page, its sign, and its text."""
+    """A tile: its CSS class, its sign, and its text."""
 
     HELD = ("held", "✓", "nothing lost, nothing twice, as it must be")
     LOSS = ("loss", "−", "showed a loss, as it must")  # noqa: RUF001
@@ -82,7 +82,7 @@ _SHOWN = {Shows.NEITHER: Verdict.HELD, Shows.LOSS: Verdict.LOSS, Shows.DUPLICATE
 
 
 def verdict_of(outcome: Outcome[Cell]) -> Verdict:
-    """Return the contents of a cell's tile; a cell whose fault did not fire proves nothing, so it is wrong."""
+    """Return a cell's tile; a cell whose fault did not fire proves nothing, so it is wrong."""
     return Verdict.WRONG if outcome.wrong is not None or not outcome.fired else _SHOWN[outcome.must_show]
 
 
@@ -97,8 +97,8 @@ def page(
     """Return the whole page as text.
 
     ``result`` is the last line that the command printed. Cells of ``possible`` that did not run are shown as such.
-    ``made`` says which command made the page, and when. ``setbacks`` and ``faults``, those of a
-    cluster, have a part each.
+    ``made`` is the command that made the page, and when. ``setbacks`` and ``faults``, those of a
+    cluster, have separate parts.
     """
     wrong = [outcome for outcome in outcomes if verdict_of(outcome) is Verdict.WRONG]
     right = [outcome for outcome in outcomes if verdict_of(outcome) is not Verdict.WRONG]
@@ -152,7 +152,7 @@ def counts(outcomes: Sequence[Outcome[Cell]]) -> Iterable[Sequence[str]]:
 
 
 def legend() -> str:
-    """Return what the tiles mean, as items of a list."""
+    """Return the meaning of the tiles, as list items."""
     items = [f'<li><span class="tile {each.style}">{each.sign}</span>{escape(each.words)}</li>' for each in Verdict]
     items += [
         f'<li><span class="tile skipped {each.value}">○</span>{words}</li>' for each, words in _RESULT_WORDS.items()
@@ -168,7 +168,7 @@ def legend() -> str:
 
 
 def matrix(outcomes: Sequence[Outcome[Cell]], possible: Collection[Cell], link: str = f"#{DETAIL_PREFIX}") -> str:
-    """Return the matrix as a table; a tile leads to ``link`` with the name of its cell."""
+    """Return the matrix as a table; a tile links to ``link`` with its cell's name."""
     ran = {outcome.cell: outcome for outcome in outcomes}
     cells: dict[tuple[CrashPoint, Guarantee, Kind], list[Cell]] = {}
     for cell in sorted({*possible, *ran}, key=_cell_order):
@@ -231,7 +231,7 @@ def _tile(cell: Cell, outcome: Outcome[Cell] | None, to: str) -> str:
 
 
 def details(outcome: Outcome[Cell]) -> str:
-    """Render one cell, to be opened. The target of links is inside, since a browser opens what a target lies in."""
+    """Render one cell, collapsed. The link target is inside, since a browser expands what contains a target."""
     verdict = verdict_of(outcome)
     is_open = " open" if verdict is Verdict.WRONG else ""
     return (
@@ -242,7 +242,7 @@ def details(outcome: Outcome[Cell]) -> str:
 
 
 def explained(outcome: Outcome[Cell]) -> str:
-    """Return what there is to say of one cell, with its timeline."""
+    """Return the explanation of one cell, with its timeline."""
     reason = outcome.wrong or ("" if outcome.fired else "its fault did not fire")
     parts = [f"<p>Must show: <b>{outcome.must_show.value}</b>. Showed: {_showed(outcome)}.</p>"]
     parts += [f'<p class="bad"><b>Wrong:</b> {escape(reason)}</p>'] if reason else []
@@ -272,7 +272,7 @@ _GUARANTEES, _KINDS, _RESULTS, _PATHS = list(Guarantee), list(Kind), list(Result
 
 
 def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int]:
-    """Order as the words are declared: an Enum's members have no order of their own."""
+    """Order by declaration: an Enum's members have no order."""
     return (
         _GUARANTEES.index(cell.guarantee),
         POINTS.index(cell.point),

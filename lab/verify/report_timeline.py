@@ -1,7 +1,7 @@
-"""The timeline of one cell: a lane for each part of the pipeline, a numbered mark for each moment.
+"""The timeline of one cell: a lane for each part of the pipeline, a numbered mark for each event.
 
-A mark's place is its time; its number stands beside it, moved where marks are closer than their numbers are wide, and
-names the line of the table below. Rows and offsets, the two writes, have a shape each.
+A mark's position is its time; its number is beside it, moved where marks are closer than their numbers are wide, and
+refers to the line of the table below. Rows and offsets, the two writes, have different shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NUMBER_GAP = 16
 """Pixels from one number to the next on a lane."""
 TICKS = 5
 LEAST_S = 0.1
-"""The shortest time that the whole width stands for."""
+"""The minimal time span of the whole width."""
 
 TIMELINE_STYLE = """
 .timeline { display: block; min-width: 560px; max-width: 800px; width: 100%; height: auto }
@@ -48,7 +48,7 @@ def timeline(moments: Sequence[Moment]) -> str:
 
 
 def steps(moments: Sequence[Moment]) -> Iterable[Sequence[str]]:
-    """Yield the lines of the table that belongs to the picture."""
+    """Yield the lines of the picture's table."""
     for number, moment in enumerate(_ordered(moments), 1):
         yield str(number), f"{moment.at_s:.2f}", moment.lane, moment.what
 
@@ -58,7 +58,7 @@ def _ordered(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _apart(moments: Sequence[Moment], places: Sequence[float]) -> list[float]:
-    """Return places for the numbers: near their marks, apart from each other, and within the picture."""
+    """Return positions of the numbers: near their marks, without overlaps, and within the picture."""
     moved = list(places)
     for lane in LANES:
         chosen = [position for position, moment in enumerate(moments) if moment.lane == lane]

@@ -1,4 +1,4 @@
-"""What `python -m lab.verify` leaves when it ends: its last line, its exit code, and the files that were asked for."""
+"""The output of `python -m lab.verify`: its last line, its exit code, and the requested files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _strict(outcomes: Sequence[AnyOutcome]) -> list[AnyOutcome]:
 
 
 def is_good(outcomes: Sequence[AnyOutcome]) -> bool:
-    """Whether there is something to show and nothing wrong with it."""
+    """Whether there are outcomes and none is wrong."""
     strict = _strict(outcomes)
     return (
         bool(outcomes)
@@ -51,7 +51,7 @@ def to_json(outcome: AnyOutcome) -> dict[str, object]:
 
 
 def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse.Namespace) -> bool:
-    """Write the requested files; reports each that cannot be written, and returns whether all could."""
+    """Write the requested files; report each that cannot be written, and return whether all could."""
     texts: dict[Path, str] = {}
     if options.json is not None:
         texts[options.json] = json.dumps([to_json(outcome) for outcome in outcomes], indent=1)

@@ -1,4 +1,4 @@
-"""What is seen while cells run: a progress bar on a terminal, a line for each cell otherwise."""
+"""Output while cells run: a progress bar on a terminal, a line for each cell otherwise."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lab.verify.cells import AnyCell, Outcome
 
 
 class Show(Protocol):
-    """Takes outcomes as they come."""
+    """Receives outcomes."""
 
     def outcome(self, outcome: Outcome[AnyCell]) -> None:
-        """Show one."""
+        """Show an outcome."""
 
     def say(self, text: str) -> None:
         """Show another line."""
@@ -50,7 +50,7 @@ def line(outcome: Outcome[AnyCell]) -> str:
 
 @contextmanager
 def open_show(cells: int) -> Iterator[Show]:
-    """Show so many cells; the bar needs a terminal, and rich."""
+    """Show this many cells; the bar needs a terminal, and rich."""
     if not sys.stdout.isatty():
         yield Lines(cells)
         return
@@ -64,7 +64,7 @@ def open_show(cells: int) -> Iterator[Show]:
 
 
 class _Bar:
-    """A bar that advances, and the wrong cells above it."""
+    """A progress bar, with the wrong cells above it."""
 
     def __init__(self, progress: object, cells: int) -> None:
         from rich.progress import Progress

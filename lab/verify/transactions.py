@@ -1,7 +1,7 @@
-"""What a pipeline has left behind in Kafka besides records: open transactions, and the offsets of its group.
+"""A pipeline's leftovers in Kafka besides records: open transactions, and the offsets of its group.
 
-Asked of the broker with kafka-python's and librdkafka's own clients, since what is looked for is what the sink may
-have forgotten. A transaction that is never ended blocks every read_committed reader of its partitions: so none may be
+Read with kafka-python's and librdkafka's own clients, since they must find what the sink may
+have forgotten. An unfinished transaction blocks every read_committed reader of its partitions: so none may be
 open, and the last stable offset of each partition must be its log end.
 """
 
@@ -30,7 +30,7 @@ _OPEN = frozenset(
 
 
 def open_transactions(bootstrap_servers: str, app_id: str) -> list[str]:
-    """Return the transactions of a pipeline that are not ended: id and state of each, in words.
+    """Return a pipeline's unfinished transactions: id and state of each, in words.
 
     Raises:
         LoadError: if the broker returns an error.
@@ -49,7 +49,7 @@ def open_transactions(bootstrap_servers: str, app_id: str) -> list[str]:
 
 
 def held_up(bootstrap_servers: str, topics: Sequence[str]) -> list[str]:
-    """Return the partitions of ``topics`` whose last stable offset is not their log end, in words.
+    """Return the partitions of ``topics`` whose last stable offset is not their log end offset, in words.
 
     Raises:
         LoadError: if the broker returns an error.

@@ -1,12 +1,12 @@
-"""Some cells side by side: run into the crash, hurt what is to be hurt, recover, gather what is to be judged.
+"""Runs some cells side by side: run into the crash, kill the victim, recover, and gather the evidence.
 
-Theory of operation. Every cell has a topic, a table, a checkpoint and an ``appId`` of its own, so its crash plan is
-meant for it alone. Cells that share a session or broker that is to be killed form one wave: each runs into its point
-and holds there; when all hold or have ended, the victim is killed once. A cell that shares no victim waits for nobody:
-it recovers as soon as its first run has ended, and each is handed over as soon as it has recovered.
+Theory of operation. Every cell has its own topic, table, checkpoint and ``appId``, so its crash plan
+affects only itself. Cells that share a victim (a session or broker to kill) form one wave: each runs into its point
+and waits there; when all wait or have ended, the victim is killed once. A cell that shares no victim waits for nobody:
+it recovers as soon as its first run has ended, and is returned as soon as it has recovered.
 
-Points that know no batch are armed late: the pipeline is first held at the end of batch 0 (the anchor), then the plan
-is armed and the pipeline released. So whatever happens, happens in batch 1, with a batch before it and one after it.
+Points without a batch number are armed late: the pipeline is first held at the end of batch 0 (the anchor), then the
+plan is armed and the pipeline released. So the fault happens in batch 1, with a batch before it and one after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lab.verify.cells import Cell, Kind, Moment
 from lab.verify.evidence import Evidence, gather
 from lab.verify.evolving import Registry
 from lab.verify.matrix import BROKER_POINTS, crashes_while_producing
-from lab.verify.pipelines import Pipeline, Place
+from lab.verify.pipelines import Locations, Pipeline
 from lab.verify.records import Sending, create_topic
 from lab.verify.transactions import open_transactions
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
@@ -42,19 +42,19 @@ RECORDS_PER_BATCH = 8
 BEFORE_THE_CRASH = 16
 """Two batches, of which the second is hit."""
 AFTER_THE_CRASH = 4
-"""Produced before the pipeline is started again: it has to go on, not only to mend."""
+"""Records produced before the restart: the pipeline must also process new data."""
 CRASHED_BATCH = 1
 RUNS = 2
-"""Of each pipeline: into the crash, and after it."""
+"""The runs of each pipeline: into the crash, and after it."""
 RUN_LIMIT_S = 300.0
-"""How long queries may take to end or to hold, before they are given up."""
+"""The time limit for queries to end or to reach their point."""
 POLL_S = 0.02
 TRANSACTION_TIMEOUT_MS = 10_000
-"""`transaction.timeout.ms` where it is to pass: enough for a batch, and not too long to wait for."""
+"""`transaction.timeout.ms` where it must expire: enough for a batch, and short enough to wait for."""
 TRANSACTION_POLL_S = 0.25
 AT_ONCE = 4
-"""Pipelines that run side by side, those that hold or wait not counted: enough to fill the pauses of two cores, and few
-enough for each Python process to be there within the ten seconds that Spark gives it."""
+"""Pipelines that run side by side, without waiting ones: enough to keep two cores busy, and few
+enough for each Python process to start within the ten seconds that Spark allows."""
 
 ACTIONS = {
     Kind.EXCEPTION: CrashAction.RAISE,
@@ -72,31 +72,31 @@ ANCHOR = SinkPoint.AFTER_COMMIT
 
 
 class Surroundings(Protocol):
-    """What a wave needs around it."""
+    """The interface of a wave's engine."""
 
     @property
     def crash_folder(self) -> Path:
-        """Where plans for the session's processes lie."""
+        """The folder of crash plans for the session's processes."""
 
     def session(self) -> SparkProcess:
-        """Return the running session; starts one if there is none."""
+        """Return the running session; start one if there is none."""
 
 
 @dataclass(slots=True)
 class Running:
-    """One cell on its way."""
+    """A cell that is running."""
 
     cell: Cell
     folder: Path
     topic: str
     broker: Broker
     crash_folder: Path
-    """Where the plan of this cell is armed: the session's folder, or that of the cell's own broker."""
+    """The folder of this cell's crash plan: the session's, or that of the cell's own broker."""
     own_broker: CrashableBroker | None = None
     registry: Registry | None = None
-    """What has the schemas of its values, if it decodes Avro."""
+    """The schema registry of its values, if it decodes Avro."""
     stored_in: str = ""
-    """See `Place`."""
+    """See `Locations`."""
     storage_options: Mapping[str, str] = field(default_factory=dict)
     began_s: float = 0.0
     began_wall_s: float = 0.0
@@ -105,63 +105,63 @@ class Running:
     acknowledged: list[tuple[bytes, bytes]] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
     trouble: list[str] = field(default_factory=list)
-    """What went wrong with the cell itself."""
+    """The error of the cell itself."""
     anchor: CrashPlan | None = None
     plan: CrashPlan | None = None
     seen_firing: bool = False
     transactions_seen_s: float = 0.0
-    """When it was last asked which of its transactions are open."""
+    """When its open transactions were last listed."""
     released: bool = False
-    """Whether what held goes on: its victim was killed, or its transactions were aborted."""
+    """Whether it is released: its victim was killed, or its transactions were aborted."""
     runs: int = 0
     run_began_s: float = 0.0
     over: bool = True
     """Whether no query of it runs."""
     finished: bool = False
-    """Whether the broker has returned all that it will be judged by."""
+    """Whether the broker has returned all evidence."""
 
     @property
     def app_id(self) -> str:
-        """The name of its pipeline; Kafka remembers names, so no two cells of any runs have the same."""
+        """The name of its pipeline; Kafka remembers names, so they are unique over all runs."""
         return f"{self.cell.name}_{self.topic}"
 
     @property
     def shares_a_victim(self) -> bool:
-        """Whether what is killed at its point is killed once, for the whole wave."""
+        """Whether the victim at its point is killed once for the whole wave."""
         lets_go_by_itself = self.kills_its_own_broker or self.cell.kind is Kind.TRANSACTION_TIMED_OUT
         return ACTIONS[self.cell.kind] is CrashAction.HOLD and not lets_go_by_itself
 
     @property
     def holds(self) -> bool:
-        """Whether it holds at its point until it is released."""
+        """Whether it waits at its point until it is released."""
         return self.shares_a_victim and self.seen_firing and not (self.released or self.over)
 
     @property
     def waits_for_kafka(self) -> bool:
-        """Whether it stands at its point until Kafka has aborted its transactions."""
+        """Whether it waits at its point until Kafka has aborted its transactions."""
         return self.cell.kind is Kind.TRANSACTION_TIMED_OUT and self.seen_firing and not self.released
 
     @property
     def kills_its_own_broker(self) -> bool:
-        """Whether no other cell shares its victim, so it need not wait for others: a client does not wait for ever."""
+        """Whether no other cell shares its victim, so that it need not wait for others: clients time out."""
         return self.own_broker is not None and self.cell.kind is Kind.BROKER_KILLED
 
     @property
     def query(self) -> str:
-        """The name of its present run."""
+        """The name of its current run."""
         return f"{self.folder.name}#{self.runs}"
 
     @property
     def anchor_name(self) -> str:
-        """The name under which its anchor is armed, in the folder of the session's plans."""
+        """The name of its anchor's plan, in the folder of the session's plans."""
         return f"{self.folder.name}.anchor"
 
     def note(self, lane: str, what: str) -> None:
-        """Put a moment on the timeline."""
+        """Add an event to the timeline."""
         self.moments.append(Moment(time.monotonic() - self.began_s, lane, what))
 
     def pipeline(self) -> Pipeline:
-        """Describe its query."""
+        """Return its query."""
         cell = self.cell
         return Pipeline(
             self.app_id, self.broker.bootstrap_servers, self.topic, str(self.folder), cell.guarantee.value,
@@ -173,7 +173,7 @@ class Running:
 
 
 class Wave:
-    """The cells of one wave, from their topics to what is to be judged."""
+    """The cells of one wave, from their topics to their evidence."""
 
     def __init__(self, cells: Sequence[Running], around: Surroundings) -> None:
         self._cells = cells
@@ -194,8 +194,8 @@ class Wave:
         try:
             step(one)
         except SessionError:
-            raise  # nothing can be run at all
-        except Exception as error:  # one cell's trouble is not the others'
+            raise  # no cell can run
+        except Exception as error:  # an error of one cell does not affect the others
             one.trouble.append(f"{type(error).__name__}: {error}")
 
     # Before the first run.
@@ -235,9 +235,9 @@ class Wave:
     # Runs.
 
     def _run(self, cells: Iterable[tuple[Running, Callable[[Running], None]]]) -> Iterator[Running]:
-        """Have the cells' pipelines run until they hold or are over, a few at a time, and what shares no victim again.
+        """Run the cells' pipelines until they wait or have ended, a few at a time; recover those that share no victim.
 
-        Each comes with what is done right before its run. Yields the cells that need no further run; those with
+        Each cell comes with what is done right before its run. Yields the cells that need no further run; those with
         trouble that share a victim are left.
         """
         waiting, active = deque(cells), list[Running]()
@@ -266,7 +266,7 @@ class Wave:
         self._session.start(one.query, one.pipeline())
 
     def _follow(self, active: Sequence[Running]) -> list[Running]:
-        """Check running pipelines, and return those that have neither ended nor hold."""
+        """Check running pipelines, and return those that have neither ended nor reached their point."""
         for one in active:
             self._look(one)
         left = [one for one in active if not (one.over or one.holds or one.trouble)]
@@ -293,7 +293,7 @@ class Wave:
             self._ended(one, error)
 
     def _go_on(self, one: Running, anchor: CrashPlan) -> None:
-        """Let a pipeline go on to the batch that is hit, which asks the registry while it is down or just back."""
+        """Let a pipeline continue to the batch that is hit; the registry is then down or was just restarted."""
         if one.registry is not None:
             one.registry.evolve(one.topic, evolving.RUNNING)
         self._arm(one)
@@ -304,7 +304,7 @@ class Wave:
             one.note("broker", "the registry serves again")
 
     def _release_when_timed_out(self, one: Running) -> None:
-        """Let the driver go on as soon as Kafka has aborted what was open when it came to the point."""
+        """Release the driver as soon as Kafka has aborted the transactions that were open at the point."""
         now_s = time.monotonic()
         if now_s - one.transactions_seen_s < TRANSACTION_POLL_S:
             return
@@ -326,7 +326,7 @@ class Wave:
             one.errors.append(error)
 
     def _notice_firing(self, one: Running) -> bool:
-        """Whether the plan has fired since this was last asked."""
+        """Note whether the plan has fired since the last check."""
         if one.seen_firing or one.plan is None or fired(one.plan) is None:
             return False
         one.seen_firing = True
@@ -358,7 +358,7 @@ class Wave:
             for one in holding:
                 one.over = True
                 one.note("pipeline", "is killed")
-                self._release(one)  # a broker that holds lives on
+                self._release(one)  # a waiting broker continues
             return
         for broker in {id(one.broker): one.broker for one in holding}.values():
             self._restart(broker, [one for one in holding if one.broker is broker])
@@ -378,7 +378,7 @@ class Wave:
     # After it.
 
     def _between(self, one: Running) -> None:
-        disarm(one.crash_folder, one.folder.name)  # what has not fired by now shall not fire later
+        disarm(one.crash_folder, one.folder.name)  # a plan that has not fired by now must not fire later
         one.released = True
         if one.cell.delete_checkpoint:
             remove_checkpoint(one.pipeline())
@@ -400,8 +400,8 @@ class Wave:
             one.evidence = gather(one.pipeline())
 
 
-def remove_checkpoint(place: Place) -> None:
-    """Delete a checkpoint directory, which may not be there yet."""
+def remove_checkpoint(place: Locations) -> None:
+    """Delete a checkpoint directory, which may not exist yet."""
     location = Location.parse(place.checkpoint)
     if location.is_local:
         shutil.rmtree(location.text, ignore_errors=True)

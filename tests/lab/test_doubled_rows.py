@@ -20,7 +20,7 @@ from lab.doubled_rows.__main__ import Findings, main
 from lab.doubled_rows.copying import JVM, OURS, Copy, End, InjectedError, Mark, fault, mark_in, pronounce
 from lab.doubled_rows.kills import Input, Kill
 from lab.lost_checkpoint import judge
-from lab.verify.records import Record, await_uncommitted, read_topic
+from lab.verify.records import TopicRecord, await_uncommitted, read_topic
 from sparkonce import EmbeddedBroker
 
 RECORDS = [(b"UA", b"%d" % number) for number in range(10)]
@@ -105,7 +105,7 @@ def test_a_task_that_nobody_judges_ends_by_itself(tmp_path: Path, monkeypatch: p
 
 
 def test_the_fault_lies_in_the_last_batch_of_the_largest_partition() -> None:
-    records = tuple(Record(number % 4 // 2, number, b"k", b"%d" % number) for number in range(10))
+    records = tuple(TopicRecord(number % 4 // 2, number, b"k", b"%d" % number) for number in range(10))
     assert Input("a:1", "in", 2, records).fault() == (0, 8)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from sparkonce import __version__, register
 from sparkonce.jobs.cli.doctor import workers
 from sparkonce.jobs.cli.doctor.findings import State
-from sparkonce.jobs.cli.doctor.from_there import Places
+from sparkonce.jobs.cli.doctor.worker_checks import Endpoints
 from tests.spark import other_pythons
 
 pytestmark = pytest.mark.spark
@@ -48,7 +48,7 @@ def test_the_doctor_names_the_python_without_the_package(
 ) -> None:
     bare = other_pythons.empty(tmp_path / "bare")
     use(bare)
-    (finding,) = workers.examine(spark, Places())
+    (finding,) = workers.examine(spark, Endpoints())
     assert (finding.what, finding.state) == ("worker", State.WRONG)
     assert finding.found.endswith(f"({bare}) has no sparkonce")
     assert finding.remedy.startswith("Install the driver's version there, or set PYSPARK_PYTHON")

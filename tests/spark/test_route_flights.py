@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from lab.verify.records import Record, read_topic
+from lab.verify.records import TopicRecord, read_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.etl import dataset, route_flights
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings
@@ -81,7 +81,7 @@ def canonical(flight: dict[str, Any]) -> str:
     return json.dumps({name: value for name, value in flight.items() if value is not None}, sort_keys=True)
 
 
-def read(broker: EmbeddedBroker, topic: str) -> list[Record]:
+def read(broker: EmbeddedBroker, topic: str) -> list[TopicRecord]:
     return read_topic(broker.bootstrap_servers, topic, PARTITIONS, "read_committed")
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.ui.kafka.groups import GroupsLook
-from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.state import GroupPartition
 from sparkonce.jobs.ui.kafka.watch import PATIENCE
 from sparkonce.jobs.ui.pages.groups import GROUP, GROUPS
@@ -37,7 +37,7 @@ class Looking:
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         options = {**PATIENCE, "kafka.bootstrap.servers": broker.bootstrap_servers}
-        self.past = Past()
+        self.past = EndOffsetHistory()
         self.look = GroupsLook(read_settings(options), options, self.past)
         self.servers = broker.bootstrap_servers
 

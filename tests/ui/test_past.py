@@ -3,20 +3,20 @@ from __future__ import annotations
 import pytest
 
 from sparkonce.jobs.ui.kafka import past
-from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past, slope
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory, slope
 from sparkonce.jobs.ui.kafka.topics import _rate
 
 SLOT = ("orders", 0)
 
 
 def test_nothing_is_known_at_first() -> None:
-    empty = Past()
+    empty = EndOffsetHistory()
     assert empty.before(10.0, 5.0) == (0.0, {})
     assert empty.written_at(SLOT, 0) is None
 
 
 def test_an_offset_was_written_between_the_looks_that_it_lies_between() -> None:
-    known = Past()
+    known = EndOffsetHistory()
     for at, end in ((100.0, 10), (102.0, 10), (104.0, 30), (106.0, 30)):
         known.note(at, {SLOT: end})
     assert known.written_at(SLOT, 9) is None  # before the first look
@@ -26,14 +26,14 @@ def test_an_offset_was_written_between_the_looks_that_it_lies_between() -> None:
 
 
 def test_a_topic_that_appears_began_at_0() -> None:
-    known = Past()
+    known = EndOffsetHistory()
     known.note(100.0, {})
     known.note(102.0, {SLOT: 4})
     assert known.written_at(SLOT, 1) == 101.0
 
 
 def test_a_partition_whose_leader_did_not_answer_did_not_begin_at_0() -> None:
-    known = Past()
+    known = EndOffsetHistory()
     known.note(100.0, {SLOT: UNKNOWN})
     known.note(102.0, {SLOT: 4000})
     assert known.written_at(SLOT, 1) is None
@@ -44,7 +44,7 @@ def test_a_partition_whose_leader_did_not_answer_did_not_begin_at_0() -> None:
 
 
 def test_the_ends_a_while_ago_are_those_of_the_last_look_before() -> None:
-    known = Past()
+    known = EndOffsetHistory()
     for at in range(100, 130):
         known.note(float(at), {SLOT: at})
     assert known.before(129.5, 10.0) == (10.5, {SLOT: 119})
@@ -55,7 +55,7 @@ def test_the_ends_a_while_ago_are_those_of_the_last_look_before() -> None:
 def test_looks_that_are_close_to_each_other_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "MAX_MOMENTS", 20)
     monkeypatch.setattr(past, "MIN_MOMENTS", 5)
-    known = Past()
+    known = EndOffsetHistory()
     for tenth in range(10_000):
         known.note(tenth / 10, {SLOT: tenth})
     assert len(known._moments) == 20

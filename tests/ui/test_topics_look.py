@@ -3,7 +3,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
 from sparkonce.kafka.client.settings import read_settings
 from tests.ui.looking import create_topic, produce
@@ -14,7 +14,7 @@ def test_a_partition_that_answers_with_an_error_does_not_hide_the_others(kafka_b
     create_topic(servers, "orders", 2)
     produce(servers, "orders", ["a", "b"], partition=1)
     with (
-        closing(TopicsLook(read_settings({"kafka.bootstrap.servers": servers}), Past())) as look,
+        closing(TopicsLook(read_settings({"kafka.bootstrap.servers": servers}), EndOffsetHistory())) as look,
         kafka_broker.faults.fail("NOT_LEADER_OR_FOLLOWER", api="ListOffsets", topic="orders", partition=0),
     ):
         failing, healthy = look().topics["orders"].partitions

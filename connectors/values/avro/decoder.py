@@ -1,4 +1,4 @@
-"""Decodes many values of Avro at once, each with the schema that it was written with."""
+"""Decodes many Avro values at once, each with its writer's schema."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class AvroDecoder(PieceDecoder):
     """Decodes values into the columns of one reader's schema."""
 
     def __init__(self, reader: schema.Schema, kind: DataType) -> None:
-        """``kind`` is the type of the column, or a part of it: fields of records that are not there are not decoded."""
+        """``kind`` is the type of the column, or a part of it: other fields of records are not decoded."""
         layout = Layout(kind)
         self._programs = Programs(reader, layout)
         super().__init__(layout)
 
     def add(self, writer: schema.Schema) -> int:
-        """Prepare to read what a writer's schema has written; return the number to give to `decode`."""
+        """Prepare to read values of a writer's schema; return its number for `decode`."""
         return self._programs.add(writer)
 
     def _piece(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s, problems: Int32s) -> pa.Array:
@@ -34,7 +34,7 @@ class AvroDecoder(PieceDecoder):
         stack: Int64s = np.zeros(open_at_once, np.int64)
         values = machine.Values(data, starts, ends, entries, problems, stack)
         machine.run(self._programs.code, values, cells, np.zeros(self._layout.levels, np.int64))
-        if isinstance(self._layout.root.kind, StructType):  # as from_avro, a record whose fields are null
+        if isinstance(self._layout.root.kind, StructType):  # as in from_avro, a record with null fields
             malformed = np.flatnonzero((problems != 0) | (entries == UNREADABLE))
             cells.valid[cells.base[self._layout.root.at] + malformed] = 1
         return to_arrow(self._layout.root, cells, data, self._programs.pool)

@@ -27,14 +27,14 @@ _MEANING = {
 }
 _INTS = (t.ByteType, t.ShortType, t.IntegerType)
 ROOT = "topLevelRecord"
-"""The name of the record that a schema for a column has, as Spark's to_avro has it."""
+"""The name of the record in a schema for a column, as in Spark's to_avro."""
 
 
 class AvroEncoder:
     """Writes a column of one type with one schema."""
 
     def __init__(self, schema: avro.Schema, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is what each value begins with.
+        """``frame`` is the prefix of each value.
 
         Raises:
             AvroSchemaError: the schema cannot hold the column.
@@ -58,7 +58,7 @@ class AvroEncoder:
         """Return the values; null where the column is.
 
         Raises:
-            UnwritableRowError: for a row that the schema does not take.
+            UnwritableRowError: for a row that does not fit the schema.
         """
         rows = len(column)
         filled = from_arrow(self._layout, column)
@@ -221,7 +221,7 @@ def _is_struct(column: Column) -> bool:
 
 
 def _fitting(branches: list[avro.Schema], column: Column) -> avro.Schema | None:
-    """Return the first branch that a column can be written as; None if there is none."""
+    """Return the first branch that can represent a column; None if there is none."""
     for branch in branches:
         try:
             _Compiler().value(branch, column, "")
@@ -232,7 +232,7 @@ def _fitting(branches: list[avro.Schema], column: Column) -> avro.Schema | None:
 
 
 def _operation(schema: avro.Primitive, kind: t.DataType) -> int | None:
-    """Return what writes a column of a primitive type; None if nothing does."""
+    """Return the operation for a column of a primitive type; None if there is none."""
     name, logical = schema.kind, schema.logical or ""
     if isinstance(kind, t.TimestampType | t.TimestampNTZType):
         plain = "local-timestamp-" if isinstance(kind, t.TimestampNTZType) else "timestamp-"
@@ -256,9 +256,9 @@ def _operation(schema: avro.Primitive, kind: t.DataType) -> int | None:
 
 
 def schema_for(kind: t.DataType) -> str:
-    """Return a schema for a column, as text: everything below the value itself may be null.
+    """Return a schema for a column, as text: everything inside the value may be null.
 
-    As Spark's to_avro, but null comes first and is the default, so that a column that is added later is compatible.
+    As Spark's to_avro, but null comes first and is the default, so that a later column is compatible.
 
     Raises:
         AvroSchemaError: if no schema can hold it.

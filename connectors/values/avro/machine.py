@@ -17,8 +17,8 @@ from sparkonce.connectors.values.columns import SPAN_BITS, SPAN_MASK, Cells, for
 from sparkonce.connectors.values.wire_types import is_utf8, octet, word
 
 OP, NULL_AT, COLUMN, FIRST, SECOND, AFTER = range(6)
-"""The numbers of an operation. With `NULL_AT` 0 or 1, a branch of a union comes before the value, and so says that it
-is null; then the operation at `AFTER` is next. A `COLUMN` below 0 is one that nobody reads."""
+"""The numbers of an operation. With `NULL_AT` 0 or 1, a branch of a union precedes the value, and shows whether it
+is null; then the operation at `AFTER` is next. A `COLUMN` below 0 is not read."""
 WIDTH = 6
 
 (
@@ -69,12 +69,12 @@ WIDTH = 6
     NO_DIGITS,
     TOO_DEEP,
 ) = range(15)
-"""What is wrong with a value; the other bits of a problem are the number of the operation."""
+"""The problem of a value; the other bits are the number of the operation."""
 PROBLEM_BITS = 4
 MOST_LISTS = 200
-"""Lists within each other in a schema, `schema.MAX_DEPTH`; records within themselves have more."""
+"""The nesting of lists in a schema, `schema.MAX_DEPTH`; recursive records have more."""
 MOST_OPEN = 10_000
-"""Records, arrays and maps within each other that are skipped."""
+"""The nesting of records, arrays and maps that are skipped."""
 MAX_MILLIS = (2**63 - 1) // 1000
 _MAX_VARINT_BITS = 63
 
@@ -99,16 +99,16 @@ class Values(NamedTuple):
     starts: Int64s
     ends: Int64s
     entries: Int32s
-    """By value, its first operation; below 0 for one that is not to be read."""
+    """By value, its first operation; below 0 if it is not read."""
     problems: Int32s
-    """By value, what is wrong with it; to be filled."""
+    """By value, its problem; to be filled."""
     stack: Int64s
-    """How many items are left in the lists that are open, and where operations go on that have called others."""
+    """The number of items left in open lists, and the return positions of called operations."""
 
 
 @compiled
 def varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number, and where it ends: -1 if it ends too late, -2 if it has too many bits."""
+    """Return a number, and its end: -1 if the data ends first, -2 if it has too many bits."""
     shift, bits = 0, 0
     while at < end:
         byte = octet(data, at)
@@ -126,7 +126,7 @@ def varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def two_words(data: Bytes, start: int, length: int) -> tuple[int, int, bool]:
-    """Return a big-endian number in two's complement as its high and low word, and whether two words can hold it."""
+    """Return a big-endian number in two's complement as its high and low word, and whether it fits into two words."""
     sign = -1 if length > 0 and data[start] >= 0x80 else 0
     high, low = sign, sign
     for index in range(length):
@@ -168,11 +168,11 @@ def run(code: Code, values: Values, cells: Cells, before: Int64s) -> None:
 
 @compiled
 def late(at: int) -> int:
-    """Return what is wrong where `varint` returned -1 or -2."""
+    """Return the problem for a result of -1 or -2 of `varint`."""
     return ENDS_EARLY if at == -1 else NOT_A_NUMBER
 
 
-# What follows reads one value, and returns its cell, where it ends, and what is wrong with it.
+# The following functions read one value, and return its cell, its end, and its problem.
 
 
 @compiled
@@ -244,7 +244,7 @@ def read_bytes(checked: bool, data: Bytes, at: int, end: int) -> tuple[int, int,
 
 @compiled
 def read_items(left: int, least: int, data: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Return how many items a list has left, its next block's read where those of the last are used up; 0 at its end.
+    """Return how many items of a list are left, read from the next block if the last one is used up; 0 at its end.
 
     An item takes ``least`` bytes at least.
     """
@@ -273,7 +273,7 @@ def read_symbol(code: Code, first: int, count: int, read: bool, data: Bytes, at:
 
 @compiled
 def new_row(cells: Cells, level: int) -> None:
-    """Begin the next row of a level; level 0 stands for a list that nobody reads."""
+    """Begin the next row of a level; level 0 stands for a list that is not read."""
     if level > 0:
         cells.row[level] = cells.used[level]
         cells.used[level] += 1
@@ -281,7 +281,7 @@ def new_row(cells: Cells, level: int) -> None:
 
 @compiled
 def put_decimal(code: Code, digits: int, column: int, span: int, data: Bytes, cells: Cells) -> tuple[int, int]:
-    """Write the high word of the decimal at a span; return its low word, and what is wrong with it."""
+    """Write the high word of the decimal at a span; return its low word, and its problem."""
     if span & SPAN_MASK == 0:
         return 0, NO_DIGITS
     high, low, held = two_words(data, span >> SPAN_BITS, span & SPAN_MASK)

@@ -1,8 +1,8 @@
 """From a writer's and the reader's schema to the operations that `machine` runs.
 
 Source: the specification of Avro 1.12, "Schema Resolution". Where it is silent (which branch of a reader's union is
-meant), as Java's Resolver: the same type or name first, then a record that fits, then a promotion. What cannot be
-resolved fails where a value has it, not before: a branch or a symbol that is never written does no harm.
+meant), as in Java's Resolver: the same type or name first, then a record that fits, then a promotion. What cannot be
+resolved fails only for a value that has it: a branch or a symbol that is never written is harmless.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROMOTIONS = {
     "bytes": ("string",),
 }
 MAX_BYTES = 2**31 - 1
-"""More than any value has, as Arrow's offsets show; a type that takes more can have no value."""
+"""More than any value has, as Arrow's offsets show; a larger type can have no value."""
 _UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 _MEANING = {
     machine.ENDS_EARLY: "the value ends too early",
@@ -52,16 +52,16 @@ class Programs:
         self._operations: list[list[int]] = []
         self._where: list[str] = []
         self._reasons: dict[int, str] = {}
-        """By operation, why what is `NOT_READABLE` there is not."""
+        """By operation, the reason for `NOT_READABLE`."""
         self._tables: list[int] = []
         self._constants: list[int] = []
         self._pool = bytearray()
         self._depth = self.deepest = self._defaulted = self.items_of_defaults = 0
-        """How deep lists are nested, and how many items the defaults of one value have at most."""
+        """The nesting of lists, and the maximal number of default items in one value."""
         self.skips = False
-        """Whether records within themselves are skipped, however deep they are."""
+        """Whether recursive records are skipped, however deep they are."""
         self._skipped: dict[str, tuple[avro.Recursion, str]] = {}
-        """By name, such records of one writer's schema, and where they are first."""
+        """By name, such records of one writer's schema, and their first position."""
         self._calls: list[tuple[int, str]] = []
         """The operations that skip such a record, with its name."""
         self._code: Code | None = None
@@ -96,13 +96,13 @@ class Programs:
         return np.frombuffer(bytes(self._pool) or b"\0", np.uint8)
 
     def explain(self, problem: int) -> str:
-        """Return what is wrong with a value, and in which of its fields."""
+        """Return a value's problem, and its field."""
         at, kind = problem >> PROBLEM_BITS, problem & ((1 << PROBLEM_BITS) - 1)
         meaning = self._reasons[at] if kind == machine.NOT_READABLE else _MEANING[kind]
         return f"{self._where[at]}: {meaning}" if self._where[at] else meaning
 
     def _skip_records(self) -> None:
-        """Compile what skips each record that may be within itself, and have it called where one is skipped."""
+        """Compile an operation for each recursive record, called where one is skipped."""
         begins: dict[str, int] = {}
         while len(begins) < len(self._skipped):
             name = next(each for each in self._skipped if each not in begins)
@@ -114,7 +114,7 @@ class Programs:
             self._operations[call][machine.FIRST] = begins[name]
         self.skips = self.skips or bool(begins)
 
-    # Each of these takes the writer's schema, the reader's (None where nobody reads it), the column, and the path.
+    # The arguments of these are the writer's schema, the reader's (None if not read), the column, and the path.
 
     def _value(self, w: avro.Schema, r: avro.Schema | None, column: Column | None, where: str) -> None:
         if column is None:
@@ -171,7 +171,7 @@ class Programs:
         if is_null(branch):
             return
         if len(others) == 1 or is_widened(others):
-            # A column of long holds ints, too: the writer's value is read as what the column is.
+            # A column of long holds ints, too: the writer's value is read with the column's type.
             self._value(w, branch if len(others) == 1 else widest(others), column, where)
             return
         assert column is not None
@@ -361,7 +361,7 @@ _READ = {
 
 
 def _whole(w: avro.Primitive, r: avro.Primitive) -> int:
-    """Return the operation that reads an int or long; the writer's unit of time counts where it names one."""
+    """Return the operation that reads an int or long; the writer's unit of time applies if it has one."""
     if r.kind in ("float", "double"):
         return machine.FLOAT_OF_WHOLE if r.kind == "float" else machine.DOUBLE_OF_WHOLE
     ours = 1_000_000 if _is_timestamp(r) else _unit_of(r)
@@ -389,7 +389,7 @@ def accepts_null(schema: avro.Schema) -> bool:
 def matched_fields(
     w: avro.Record, r: avro.Record
 ) -> tuple[list[tuple[avro.Field, avro.Field | None]], list[avro.Field]]:
-    """Return the writer's fields with the reader's that take them, and the reader's fields that nobody writes."""
+    """Return the writer's fields with the matching reader's fields, and the reader's fields without a writer's."""
     names = {each.name for each in w.fields}
     taken: dict[str, avro.Field] = {}
     for field in r.fields:
@@ -401,7 +401,7 @@ def matched_fields(
 
 
 def matching_branch(w: avro.Schema, r: avro.Union) -> avro.Schema | None:
-    """Return the branch of the reader's union that takes the writer's value; None if there is none."""
+    """Return the branch of the reader's union that matches the writer's value; None if there is none."""
     kind = avro.kind_of(w)
     aliases = [each for each in r.branches if isinstance(each, avro.Named) and kind in each.aliases]
     exact = [each for each in r.branches if avro.kind_of(each) == kind] or aliases
@@ -428,7 +428,7 @@ def same_name(w: avro.Named, r: avro.Schema) -> bool:
 
 
 def least_bytes(schema: avro.Schema) -> int:
-    """Return how many bytes a value takes at least; of a record within itself, a byte says whether there is one."""
+    """Return the minimal number of bytes of a value; of a recursive record, a byte says whether there is one."""
     if isinstance(schema, avro.Record):
         return sum(least_bytes(each.type) for each in schema.fields)
     if isinstance(schema, avro.Fixed):

@@ -29,11 +29,11 @@ _LOGICAL = {
 """The primitive type below each logical type but ``decimal`` and ``duration``."""
 DURATION_BYTES = 12
 MAX_PRECISION = 38
-"""Digits of Spark's decimals; more of them are bytes."""
+"""The digits of Spark's decimals; decimals with more digits are bytes."""
 MAX_DEPTH = 200
-"""Schemas within each other."""
+"""The maximal nesting of schemas."""
 MAX_PARTS = 100_000
-"""Schemas in a schema, a type counted wherever it is named: twenty types that name each other twice are a million."""
+"""The maximal number of schemas in one, counted at each use: twenty types that name each other twice are a million."""
 NO_DEFAULT = object()
 
 

@@ -1,4 +1,4 @@
-"""The Spark types of Avro's schemas, as ``from_avro`` has them: Spark, SchemaConverters.scala.
+"""The Spark types of Avro's schemas, as in ``from_avro``: Spark, SchemaConverters.scala.
 
 What differs: every column may be null, since a value that does not parse has null in all; a ``time-micros`` is a
 BIGINT, since tables cannot hold TIME(6); nanoseconds become timestamps, which are BIGINT there.
@@ -24,7 +24,7 @@ _PRIMITIVES: dict[str, type[t.DataType]] = {
 }
 OPTION = "recursiveFieldMaxDepth"
 MAX_FIELDS = avro.MAX_PARTS
-"""Fields of all structs in a column: a schema that is twice within itself has twice as many at each depth."""
+"""The maximal number of fields in a column: a recursive schema of depth 2 has twice as many at each level."""
 _WIDER = ({"int", "long"}, {"float", "double"})
 """Unions of these are the wider type."""
 
@@ -32,7 +32,7 @@ _WIDER = ({"int", "long"}, {"float", "double"})
 def spark_type(schema: avro.Schema, most_within: int = 0, too_large: str = f"set a smaller {OPTION}") -> t.DataType:
     """Return the type of the column for a schema.
 
-    With ``most_within``, a record is at most so many times within itself, the outermost counted; what would be deeper
+    With ``most_within``, a record is nested at most so many times, the outermost counted; deeper ones
     has no column, as with ``recursiveFieldMaxDepth`` of Spark. Nor has what nothing is left of, unlike in Spark, where
     it is a struct without fields. ``too_large`` is what an error says of a schema with too many fields or levels.
 

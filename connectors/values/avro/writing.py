@@ -1,6 +1,6 @@
-"""Compiled: writes the cells of columns as values of Avro, by operations as `machine` has them for reading.
+"""Compiled: writes the cells of columns as Avro values, by operations like those of `machine`.
 
-An operation writes one value of the schema from one column. `PICK` writes the branch of a union that the value is of,
+An operation writes one value of the schema from one column. `PICK` writes the branch of a union that has the value,
 `NULL_OR` only that of null, and `MEMBERS` finds which of a struct's fields has the value.
 """
 
@@ -40,7 +40,7 @@ from sparkonce.connectors.values.wire_types import float_bits_as_double, put_wor
 ) = range(21)
 
 IS_NULL, NO_SYMBOL, WRONG_LENGTH, OUT_OF_RANGE, NO_MEMBER, TWO_MEMBERS = range(1, 7)
-"""What is wrong with a row; `FINE` if nothing is."""
+"""The problem of a row; `FINE` if there is none."""
 MOST_BYTES_OF_A_CELL = 24
 """Without text: a number in a union, or a decimal of 16 bytes with its length."""
 _MAX_NANOS = (2**63 - 1) // 1000
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     """Of enums, the spans of symbols in `pool`."""
     pool: Bytes
     frame: Bytes
-    """What each value begins with."""
+    """The prefix of each value."""
 
 
 class Output(NamedTuple):
@@ -66,7 +66,7 @@ class Output(NamedTuple):
     data: Bytes
     offsets: Int32s
     stack: Int64s
-    """How many items are left in the lists that are open."""
+    """The number of items left in open lists."""
 
 
 @compiled
@@ -83,7 +83,7 @@ def put_varint(data: Bytes, at: int, number: int) -> int:
 
 @compiled
 def byte_of(high: int, low: int, index: int) -> int:
-    """Return a byte of a number of two words, 0 being the lowest; those above are the sign's."""
+    """Return a byte of a number of two words, 0 being the lowest; bytes above are the sign's."""
     if index >= 16:
         return 0xFF if high < 0 else 0
     return ((high if index >= 8 else low) >> (8 * (index & 7))) & 0xFF
@@ -149,7 +149,7 @@ def member_of(plan: Plan, first: int, count: int, cells: Cells) -> int:
 
 @compiled
 def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, start: int) -> tuple[int, int]:
-    """Write the value of one row; return where it ends, and what is wrong with it."""
+    """Write the value of one row; return its end, and its problem."""
     data, at, pc, lists = output.data, start, 0, 0
     cells.row[0] = row
     while True:
@@ -223,7 +223,7 @@ def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, start
 
 @compiled
 def run(plan: Plan, cells: Cells, text: Bytes, wanted: Bytes, output: Output) -> tuple[int, int]:
-    """Write the values of the rows that are wanted; return the first one that cannot be written, and why; or -1."""
+    """Write the values of the wanted rows; return the first one that cannot be written, and its problem; or -1."""
     at = 0
     for row in range(wanted.shape[0]):
         output.offsets[row] = at

@@ -1,7 +1,7 @@
-"""A schema of Protobuf made from a column's type, and whether it keeps the numbers of the one before.
+"""A Protobuf schema made from a column's type, and a check that it keeps the numbers of the previous one.
 
-Fields are numbered in the order of the columns. So a column may be added at the end; another order gives a number to
-another field, which a registry accepts where the types are the same.
+Fields are numbered in the order of the columns. So a column may be added at the end; another order assigns a number to
+another field, which a registry accepts if the types are the same.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _WAYS_OUT: dict[type[t.DataType], str] = {
 def schema_for(kind: t.DataType, name: str = ROOT) -> str:
     """Return a schema for a column, as the text of a .proto file with one message of a name, which may have a package.
 
-    Fields are ``optional``, so that a null is not 0. Their numbers are their places in the column.
+    Fields are ``optional``, so that a null is not 0. Their numbers are their positions in the column.
 
     Raises:
-        ProtobufSchemaError: if no schema can hold it; the message says what to do.
+        ProtobufSchemaError: if no schema can represent it; the message says what to do.
     """
     package, _, message = name.rpartition(".")
     if not all(_NAME.fullmatch(each) for each in name.split(".")):
@@ -67,7 +67,7 @@ def check_numbers(before: Descriptor, made: Descriptor) -> None:
     """Check that a schema made by `schema_for` keeps the fields of the version before it at their numbers.
 
     Raises:
-        ProtobufSchemaError: a number is of another field, so that those who have the older schema would read wrong
+        ProtobufSchemaError: a number belongs to another field, so that readers with the older schema would read wrong
             columns.
     """
     older = {each.full_name: each for each in messages_of(before.file)}
@@ -77,7 +77,7 @@ def check_numbers(before: Descriptor, made: Descriptor) -> None:
 
 
 def _check_fields(known: Descriptor, message: Descriptor) -> None:
-    """Check one message, and those of its fields, whatever they are called: a new column may change that."""
+    """Check one message, and those of its fields, whatever their names: a new column may change these."""
     for field in message.fields:
         moved, there = known.fields_by_name.get(field.name), known.fields_by_number.get(field.number)
         if (moved and moved.name) != (there and there.name):
@@ -120,7 +120,7 @@ def _message(kind: t.StructType, name: str, where: str, around: Sequence[str]) -
 
 
 def _struct_in(kind: t.DataType) -> t.StructType | None:
-    """Return the struct that a field's values, elements or map's values are."""
+    """Return the struct in a field's values, elements or map's values."""
     if isinstance(kind, t.ArrayType):
         kind = kind.elementType
     elif isinstance(kind, t.MapType):

@@ -1,4 +1,4 @@
-"""Decodes many values of Protobuf at once, each by the message that it was written with."""
+"""Decodes many Protobuf values at once, each with its writer's message."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class ProtobufDecoder(PieceDecoder):
     """Decodes values into the columns of one reader's message."""
 
     def __init__(self, reader: Descriptor, kind: StructType, *, emit_defaults: bool = True) -> None:
-        """``kind`` is the type of the column, or a part of it: fields that are not there are not decoded.
+        """``kind`` is the type of the column, or a part of it: other fields are not decoded.
 
-        With ``emit_defaults``, fields without presence have their default where they do not appear, otherwise null.
+        With ``emit_defaults``, absent fields without presence have their default, otherwise null.
 
         Raises:
-            ProtobufSchemaError: the type has a field that the message has not, or of another type.
+            ProtobufSchemaError: the type has a field that the message lacks, or that has another type there.
         """
         layout = Layout(kind)
         self._programs = Programs(reader, layout, emit_defaults)
@@ -32,7 +32,7 @@ class ProtobufDecoder(PieceDecoder):
         super().__init__(layout)
 
     def add(self, writer: Descriptor) -> int:
-        """Prepare to read what a writer's message has written; return the number to give to `decode`."""
+        """Prepare to read values of a writer's message; return its number for `decode`."""
         return self._programs.add(writer)
 
     def _piece(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s, problems: Int32s) -> pa.Array:

@@ -49,14 +49,14 @@ _NUMBERS = {
 """How whole numbers are written, by the type of the field; `writing.WHOLE` for others."""
 _GROUP = 1
 MAX_BYTES = (1 << 31) - 1
-"""Of all values of one call: what Arrow's offsets can say."""
+"""Of all values of one call: the limit of Arrow's offsets."""
 
 
 class ProtobufEncoder:
     """Writes a column of one type as one message."""
 
     def __init__(self, message: Descriptor, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is what each value begins with.
+        """``frame`` is the prefix of each value.
 
         Raises:
             ProtobufSchemaError: the message cannot hold the column.
@@ -82,7 +82,7 @@ class ProtobufEncoder:
         """Return the values; null where the column is.
 
         Raises:
-            UnwritableRowError: for a row that the schema does not take.
+            UnwritableRowError: for a row that does not fit the schema.
             OverflowError: the values are more bytes than Arrow holds in one column.
         """
         rows = len(column)
@@ -235,7 +235,7 @@ class _Compiler:
         first: int = 0,
         tag: int = 0,
     ) -> int:
-        """Emit an operation that puts something on the stack, which one of `_close` takes."""
+        """Emit an operation that pushes onto the stack, and that a `_close` pops."""
         self._depth += 1
         self.deepest = max(self.deepest, self._depth)
         return self.emit(op, where, column, nulls=nulls, kind=kind, first=first, tag=tag)
@@ -283,7 +283,7 @@ def _tag(field: FieldDescriptor) -> int:
 
 
 def _operation(field: FieldDescriptor, kind: t.DataType) -> tuple[int, int] | None:
-    """Return how a column is written as a field that is no message, and what is checked; None if it cannot be.
+    """Return the operation for a column as a field that is no message, and its check; None if there is none.
 
     INT and BIGINT hold the bits of unsigned numbers of their size, as the decoder makes them; other columns hold the
     numbers themselves.
@@ -312,7 +312,7 @@ def _operation(field: FieldDescriptor, kind: t.DataType) -> tuple[int, int] | No
 
 
 def _whole(field_type: int, kind: t.DataType) -> tuple[int, int] | None:
-    """Return what `_operation` does for whole numbers; None for others."""
+    """Return the result of `_operation` for integers; None for others."""
     how = _NUMBERS.get(field_type, writing.WHOLE)
     if field_type in (*_SIGNED32, *_SIGNED64) and isinstance(kind, _INTS):
         return how, writing.UNCHECKED

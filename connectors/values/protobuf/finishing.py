@@ -1,4 +1,4 @@
-"""What is done with columns after the bytes are read: defaults, the names of enums, keys that a map has twice."""
+"""Steps after the bytes are read: defaults, the names of enums, duplicate keys of maps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sparkonce.connectors.values.columns import SPAN_BITS, SPAN_MASK, Cells, Col
 from sparkonce.connectors.values.protobuf.places import Default, Places
 
 UNKNOWN = 2
-"""Stands in a byte of `Cells.valid` for a number that its enum does not have."""
+"""Marks in a byte of `Cells.valid` a number that its enum lacks."""
 FEW = 12
-"""So many keys of one map are compared one by one."""
+"""Up to this many keys of one map are compared one by one."""
 _SEED = secrets.randbits(62)
-"""So that nobody can choose keys that meet in one place."""
+"""Random, so that nobody can choose colliding keys."""
 
 
 class Finishing:
@@ -86,12 +86,12 @@ def _text(pool: bytearray, text: bytes) -> int:
 
 
 def unnamed_prefix(enum: EnumDescriptor) -> str:
-    """Return what comes before a number in the names of those that an enum does not have."""
+    """Return the prefix of the names of numbers that an enum lacks."""
     return f"UNKNOWN_ENUM_VALUE_{enum.name}_"
 
 
 def _name_unknown(cells: Cells, at: int, enum: EnumDescriptor, pool: bytearray) -> None:
-    """Name numbers that an enum does not have, as Java does: ``UNKNOWN_ENUM_VALUE_Color_7``."""
+    """Name numbers that an enum lacks, as Java does: ``UNKNOWN_ENUM_VALUE_Color_7``."""
     first = int(cells.base[at])
     last = first + int(cells.used[cells.level_of[at]])
     values, valid = cells.values[first:last], cells.valid[first:last]
@@ -116,7 +116,7 @@ def _last_entries(cells: Cells, column: Column, data: Bytes) -> Bytes | None:
 
 @compiled
 def fill(cells: Cells, column: int, parent: int, cell: int, wide: bool) -> None:
-    """Write a cell wherever a column has none and its message is there."""
+    """Write a cell wherever a column has none in an existing message."""
     first = cells.base[column]
     for row in range(cells.used[cells.level_of[column]]):
         if not cells.valid[first + row] and (parent < 0 or cells.valid[cells.base[parent] + row]):
@@ -128,7 +128,7 @@ def fill(cells: Cells, column: int, parent: int, cell: int, wide: bool) -> None:
 
 @compiled
 def name_numbers(cells: Cells, column: int, numbers: Int64s, spans: Int64s) -> int:
-    """Replace an enum's numbers by the spans of their names; return how many are `UNKNOWN`, which stay numbers."""
+    """Replace an enum's numbers by the spans of their names; return how many are `UNKNOWN`, and stay numbers."""
     first, unknown, count = cells.base[column], 0, numbers.shape[0]
     for place in range(first, first + cells.used[cells.level_of[column]]):
         if not cells.valid[place]:
@@ -155,7 +155,7 @@ def name_numbers(cells: Cells, column: int, numbers: Int64s, spans: Int64s) -> i
 def drop_doubles(
     cells: Cells, column: int, key: int, text: bool, data: Bytes, table: Int64s, seed: int, keep: Bytes
 ) -> int:
-    """Mark entries of maps that have a later one of the same key; return how many."""
+    """Mark map entries with a later one of the same key; return how many."""
     end, dropped = keep.shape[0], 0
     for row in range(cells.used[cells.level_of[column]] - 1, -1, -1):
         place = cells.base[column] + row
@@ -215,7 +215,7 @@ def same_key(one: int, other: int, text: bool, data: Bytes) -> bool:
 
 @compiled
 def mixed(cell: int, text: bool, data: Bytes, seed: int) -> Any:
-    """Return a number that differs for most keys."""
+    """Return a hash of a number."""
     bits = np.uint64(seed)
     if text:
         start = cell >> SPAN_BITS

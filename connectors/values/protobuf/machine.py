@@ -1,12 +1,12 @@
 """Compiled: runs the tables of `program` over the bytes of many values.
 
-Each message of a schema is a node: a table from the numbers of its fields to what is done with them. A field is a row
-of numbers, so a batch may mix writers' schemas: each value says with which node it begins. Messages within messages
-are kept on a stack. What did not appear stays null; `finishing` puts defaults there afterwards, column by column.
+Each message of a schema is a node: a table from the numbers of its fields to their handling. A field is a row
+of numbers, so a batch may mix writers' schemas: each value has the number of its first node. Messages within messages
+are kept on a stack. Absent fields stay null; `finishing` fills in defaults afterwards, column by column.
 
-The elements of a list must lie one after the other. They do: each list has a level of its own, and Protobuf adds to
+The elements of a list must be contiguous. They are: each list has its own level, and Protobuf adds to
 that of one message at a time, since a message in a list is never opened again, and one that is split in parts is
-merged into the same row. Only a oneof takes back what was written (`take_back`), and that is always last in its levels.
+merged into the same row. Only a oneof reverts earlier writes (`take_back`), and that is always last in its levels.
 
 Source of the encoding: protobuf.dev, "Encoding". Where it is silent (numbers that are too long, groups that are too
 deep), as Google's own parser in C.
@@ -24,14 +24,14 @@ from sparkonce.connectors.values.wire_types import is_utf8, octet, word
 
 SELF, DENSE, TABLE, SPARSE, CLOSE, FIRST, SECOND, INTO, REQUIRED, REQUIRED_COUNT = range(10)
 """The numbers of a node. `SELF` is the field that stands for it in problems. Its table has fields by their numbers
-below `DENSE`, and then `SPARSE` pairs of number and field, in order. `CLOSE` says what is done where the message ends;
+below `DENSE`, and then `SPARSE` pairs of number and field, in order. `CLOSE` is the action at the end of the message;
 `REQUIRED` are triples of struct (or -1), column and field, of which the column must be valid where the struct is."""
 NODE_WIDTH = 10
 WIRE, OP, COLUMN, LIST, PACKABLE, CHILD, COUNT, CHECKED, ONEOF, CLEAR, CLEAR_COUNT = range(11)
-"""The numbers of a field. A `COLUMN` below 0 is one that nobody reads, a `LIST` below 0 one that is not repeated.
-`CHILD` is the node of a message, whose cell is wide if `COUNT` is 1; or where `COUNT` numbers of a closed enum are.
-`ONEOF` is a column that holds which field of a oneof is set, or below 0; `CLEAR` says where the `CLEAR_COUNT` columns
-are that another field of the oneof clears."""
+"""The numbers of a field. A `COLUMN` below 0 is not read, a `LIST` below 0 is not repeated. `CHILD` is the node of a
+message, whose cell is wide if `COUNT` is 1; or the position of a closed enum's `COUNT` numbers.
+`ONEOF` is a column that holds which field of a oneof is set, or below 0; `CLEAR` is the position of the `CLEAR_COUNT`
+columns that another field of the oneof clears."""
 FIELD_WIDTH = 11
 
 VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32 = range(6)
@@ -56,7 +56,7 @@ VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32 = range(6)
     MESSAGE,
     REFUSED,
 ) = range(17)
-"""What is done with a field. `WIDE` numbers have a column for the high word, which is 0."""
+"""The handling of a field. `WIDE` numbers have a column for the high word, which is 0."""
 
 AS_IT_IS, MICROS, ENTRY_OF_ENUM = range(3)
 """What is done where a message ends: nothing; its seconds (`FIRST`) and nanoseconds (`SECOND`) become microseconds
@@ -80,11 +80,11 @@ number that its closed enum does not have."""
     NOT_READABLE,
     SKIPPED,
 ) = range(15)
-"""What is wrong with a value; the other bits of a problem are the number of the field. `SKIPPED` is no problem: an
-element that is not there after all."""
+"""The problem of a value; the other bits are the number of the field. `SKIPPED` is no problem: an
+element that turns out to be absent."""
 PROBLEM_BITS = 4
 DEEPEST = 100
-"""How many messages and groups may be open within a value, as Google's parsers have it."""
+"""The maximal nesting of messages and groups in a value, as in Google's parsers."""
 STACK_WIDTH = 3
 _MAX_LENGTH = 0x7FFFFFFF
 _MAX_TAG = 0xFFFFFFFF
@@ -98,9 +98,9 @@ class Code(NamedTuple):
     nodes: Int32s
     """[n, `NODE_WIDTH`]"""
     fields: Int32s
-    """[n, `FIELD_WIDTH`]; the first is the one that nobody knows."""
+    """[n, `FIELD_WIDTH`]; the first is for unknown fields."""
     tables: Int32s
-    """What nodes and fields point to."""
+    """The lists to which nodes and fields point."""
     below: Int32s
     """By column, the level of a list's elements; 0 for others."""
 
@@ -112,11 +112,11 @@ class Values(NamedTuple):
     starts: Int64s
     ends: Int64s
     entries: Int32s
-    """By value, its first node; below 0 for one that is not to be read."""
+    """By value, its first node; below 0 if it is not read."""
     problems: Int32s
-    """By value, what is wrong with it; to be filled."""
+    """By value, its problem; to be filled."""
     stack: Int64s
-    """Of the messages around the present one: end, node and the number of the group, 0 if it is none."""
+    """Of the enclosing messages: end, node and the number of the group, 0 if it is none."""
     firsts: Int64s
     """By level, scratch of `take_back`."""
 
@@ -138,7 +138,7 @@ def run(code: Code, values: Values, cells: Cells, before: Int64s) -> None:
             cells.valid[cells.base[0] + row] = 1
 
 
-# What follows reads one thing, and returns it and where it ends; or a place below 0, which is what is wrong with it.
+# The following functions read one item, and return it and its end; or a position below 0, which is the problem.
 
 
 @compiled
@@ -170,7 +170,7 @@ def short_varint(data: Bytes, at: int, end: int, most: int, problem: int) -> tup
 
 @compiled
 def length_of(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Read how many bytes follow, all of which are there."""
+    """Read a length, and check that so many bytes follow."""
     length, at = short_varint(data, at, end, _MAX_LENGTH, WRONG_LENGTH)
     if at >= 0 and length > end - at:
         return 0, -ENDS_EARLY
@@ -179,7 +179,7 @@ def length_of(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def skip(data: Bytes, wire: int, number: int, at: int, end: int, depth: int, stack: Int64s) -> int:
-    """Return where a field ends that nobody reads; its tag has been read. ``stack`` is free from ``depth`` on."""
+    """Return the end of a field that is not read; its tag has been read. ``stack`` is free from ``depth`` on."""
     opened = depth
     while True:
         if wire == VARINT:
@@ -213,7 +213,7 @@ def skip(data: Bytes, wire: int, number: int, at: int, end: int, depth: int, sta
 
 @compiled
 def find(code: Code, node: int, number: int) -> Any:
-    """Return the field of a number; 0 for one that nobody knows."""
+    """Return the field of a number; 0 if it is unknown."""
     first, dense = code.nodes[node, TABLE], code.nodes[node, DENSE]
     if number < dense:
         return code.tables[first + number]
@@ -255,14 +255,14 @@ def zigzag(bits: int) -> int:
     return ((bits >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(bits & 1)
 
 
-# What follows reads one value of a field, and returns its cell, where it ends, and what is wrong with it.
+# The following functions read one value of a field, and return its cell, its end, and its problem.
 
 
 @compiled
 def read_varint(
     op: int, checked: bool, tables: Int32s, first: int, count: int, data: Bytes, at: int, end: int
 ) -> tuple[int, int, int]:
-    """Read a number; ``checked`` that it fits where the writer's type is larger than the reader's."""
+    """Read a number; ``checked`` that it fits if the writer's type is larger than the reader's."""
     bits, at = varint(data, at, end)
     if at < 0:
         return 0, at, -at
@@ -331,14 +331,14 @@ def put(cells: Cells, column: int, cell: int, wide: bool) -> None:
 
 @compiled
 def open_message(cells: Cells, column: int, wide: bool) -> None:
-    """Make the present row of a message valid, with a cell of 0 for one that holds its only field."""
+    """Make the current row of a message valid, with a cell of 0 for one that holds its only field."""
     if not cells.valid[cells.base[column] + cells.row[cells.level_of[column]]]:
         put(cells, column, 0, wide)
 
 
 @compiled
 def choose(code: Code, field: int, cells: Cells, firsts: Int64s) -> None:
-    """Set a field of a oneof: another one that was set is taken back."""
+    """Set a field of a oneof: revert another one that was set."""
     oneof = code.fields[field, ONEOF]
     place = cells.base[oneof] + cells.row[cells.level_of[oneof]]
     if cells.valid[place] and cells.values[place] != field:
@@ -350,12 +350,12 @@ def choose(code: Code, field: int, cells: Cells, firsts: Int64s) -> None:
 
 @compiled
 def take_back(code: Code, first: int, count: int, cells: Cells, firsts: Int64s) -> None:
-    """Make some columns null in the present row, and free the rows below; lists come before what is in them."""
+    """Set some columns to null in the current row, and free the rows below; lists come before their contents."""
     for each in range(first, first + count):
         column = code.tables[each]
         level = cells.level_of[column]
         below = code.below[column]
-        # Rows of the level that was cleared first: the present one; of those below: what its list has.
+        # Rows of the level that was cleared first: the current one; of those below: those of its list.
         begin, finish = cells.row[level], cells.row[level] + 1
         if firsts[level] >= 0:
             begin, finish = firsts[level], cells.used[level]
@@ -375,7 +375,7 @@ def take_back(code: Code, first: int, count: int, cells: Cells, firsts: Int64s) 
 
 @compiled
 def close_message(code: Code, node: int, cells: Cells) -> int:
-    """Do what is left to do where a message ends; return what is wrong with it."""
+    """Perform the action at the end of a message; return its problem."""
     close, first, second = code.nodes[node, CLOSE], code.nodes[node, FIRST], code.nodes[node, SECOND]
     if close == AS_IT_IS:
         return FINE
@@ -402,7 +402,7 @@ def close_message(code: Code, node: int, cells: Cells) -> int:
 
 @compiled
 def missing(code: Code, node: int, cells: Cells) -> Any:
-    """Return the field that is required in the present row and not there; 0 if all are."""
+    """Return a required field that is missing in the current row; 0 if there is none."""
     for each in range(code.nodes[node, REQUIRED_COUNT]):
         at = code.nodes[node, REQUIRED] + 3 * each
         struct, column = code.tables[at], code.tables[at + 1]
@@ -444,7 +444,7 @@ def read_one(code: Code, field: int, wire: int, values: Values, at: int, end: in
 
 @compiled
 def read_packed(code: Code, field: int, values: Values, cells: Cells, at: int, end: int) -> tuple[int, int]:
-    """Read the elements of a list that are packed; return where they end, and what is wrong with them."""
+    """Read the packed elements of a list; return their end, and the problem."""
     here = code.fields[field]
     length, at = length_of(values.data, at, end)
     if at < 0:
@@ -465,7 +465,7 @@ def read_packed(code: Code, field: int, values: Values, cells: Cells, at: int, e
 
 @compiled
 def enter(code: Code, field: int, wire: int, values: Values, cells: Cells, at: int, end: int) -> tuple[int, int, int]:
-    """Begin a message within another; return where it ends, where its fields begin, and what is wrong with it."""
+    """Begin a message within another; return its end, the start of its fields, and the problem."""
     here = code.fields[field]
     inner = end
     if wire == LENGTH:

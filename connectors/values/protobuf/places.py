@@ -1,7 +1,7 @@
-"""Where the fields of the reader's message are put: a tree of messages with the columns of their fields.
+"""The columns of a reader's message: a tree of messages with the columns of their fields.
 
 The type of a column says how its field is read: 32 unsigned bits as INT or BIGINT, an enum as its name or number, a
-wrapper as a struct or what is in it. Fields that the type does not have are not read.
+wrapper as a struct or its content. Fields that the type lacks are not read.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ MESSAGES = (F.TYPE_MESSAGE, F.TYPE_GROUP)
 
 @dataclass(slots=True)
 class Target:
-    """Where a field is put."""
+    """The target of a field."""
 
     field: FieldDescriptor
     at: int = -1
     """The number of the column of its values, those in a list included; -1 if it is not read."""
     kind: t.DataType = field(default_factory=t.NullType)
-    """What is in that column."""
+    """The content of that column."""
     listed: Column | None = None
     """The list, if it is repeated."""
     place: Place | None = None
-    """What is in it, if it is a message."""
+    """Its content, if it is a message."""
     oneof: int = -1
     """The column that holds which field of its oneof is set."""
     clears: list[int] = field(default_factory=list)
-    """The columns that another field of the oneof clears, lists before what is in them."""
+    """The columns that another field of the oneof clears, lists before their contents."""
 
 
 @dataclass(slots=True)
 class Place:
-    """A message at one place in the columns."""
+    """A message at one position in the columns."""
 
     message: Descriptor
     targets: dict[int, Target] = field(default_factory=dict)
@@ -52,28 +52,28 @@ class Place:
     second: int = 0
     into: int = 0
     required: list[tuple[int, int, str]] = field(default_factory=list)
-    """Of a row that begins with this message: struct, or -1, and column of each field that must be there, and where."""
+    """Of a row that begins with this message: struct, or -1, and column of each required field, and its path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A column whose cells are filled where a field did not appear."""
+    """A column whose cells are filled if a field is absent."""
 
     at: int
     parent: int
-    """The column of the message; -1 for what is in every row."""
+    """The column of the message; -1 if it is in every row."""
     default: object = 0
     kind: t.DataType = field(default_factory=t.NullType)
 
 
 class Places:
-    """The places of a reader's message."""
+    """The positions of a reader's message."""
 
     def __init__(self, reader: Descriptor, layout: Layout, emit_defaults: bool) -> None:
         self._layout = layout
         self._emit_defaults = emit_defaults
         self.filled: list[Default] = []
-        """Those of messages before those of what is in them."""
+        """Those of messages before those of their contents."""
         self.enums: list[tuple[int, FieldDescriptor]] = []
         """The columns of names that hold numbers until the end."""
         self.maps: list[Column] = []
@@ -100,7 +100,7 @@ class Places:
         return made
 
     def _join_oneofs(self, message: Descriptor, made: Place, column: Column) -> None:
-        """Let the fields of a oneof know each other, also those that are not read."""
+        """Link the fields of a oneof, including those that are not read."""
         for oneof in message.oneofs:
             if len(oneof.fields) > 1 and any(each.number in made.targets for each in oneof.fields):
                 note = self._layout.spare(column.level)
@@ -148,7 +148,7 @@ class Places:
         return Target(each, -1, t.NullType(), column, entry)
 
     def _single(self, each: FieldDescriptor, column: Column, where: str) -> Target:
-        """Return where one value of a field is put."""
+        """Return the target of one value of a field."""
         made = Target(each, column.at, column.kind)
         if each.type in MESSAGES:
             name = each.message_type.full_name
@@ -177,7 +177,7 @@ class Places:
         return Place(message, targets, MICROS, notes[0], notes[1], column.at)
 
     def _fill(self, each: FieldDescriptor, column: Column, parent: int) -> None:
-        """Note the default of a field that has one where it does not appear."""
+        """Note the default of an absent field, if it has one."""
         if each.type in MESSAGES or each.containing_oneof is not None:
             return
         if each.has_default_value or (self._emit_defaults and not each.has_presence):
@@ -185,7 +185,7 @@ class Places:
 
 
 def _within(column: Column) -> list[int]:
-    """Return a column and all in it."""
+    """Return a column and all below it."""
     return [column.at, *(at for child in column.children for at in _within(child))]
 
 
@@ -201,7 +201,7 @@ def _notes(target: Target) -> list[int]:
 
 
 def _holds(each: FieldDescriptor, kind: t.DataType) -> bool:
-    """Return whether a column can hold the values of a field that is no message."""
+    """Return whether a column can represent the values of a field that is no message."""
     if each.type in (F.TYPE_UINT32, F.TYPE_FIXED32) and isinstance(kind, t.LongType):
         return True
     if each.type in (F.TYPE_UINT64, F.TYPE_FIXED64) and kind == UNSIGNED_LONG:
@@ -232,7 +232,7 @@ _NAMES = {getattr(F, name): name.removeprefix("TYPE_").lower() for name in dir(F
 
 
 def describe(each: FieldDescriptor) -> str:
-    """Return the type of a field as a .proto file has it."""
+    """Return the type of a field as in a .proto file."""
     if is_map(each):
         key, value = (describe(each.message_type.fields_by_number[at]) for at in (1, 2))
         return f"map<{key}, {value}>"

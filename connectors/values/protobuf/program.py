@@ -1,8 +1,8 @@
 """From a writer's message and the reader's to the tables that `machine` runs.
 
 Fields are matched by their numbers, and read as the reader's message has them, as Protobuf does. The writer's message
-says what Protobuf cannot know: that its numbers are not of the reader's type. Google's parsers skip those, or take
-them for other numbers; here a value that has one does not parse.
+says what Protobuf cannot know: that its numbers are not of the reader's type. Google's parsers skip those, or read
+them as other numbers; here a value that has one does not parse.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class Programs:
         return self._code
 
     def explain(self, problem: int) -> str:
-        """Return what is wrong with a value, and in which of its fields."""
+        """Return a value's problem, and its field."""
         at = problem >> PROBLEM_BITS
         meaning = self._reasons.get(at) or _MEANING[problem & ((1 << PROBLEM_BITS) - 1)]
         return f"{self._where[at]}: {meaning}" if self._where[at] else meaning
 
     def _node(self, writer: Descriptor | None, place: Place, where: str) -> int:
-        """Make the table of a message, and those of what is in it; without a writer, it is the reader's."""
+        """Make the table of a message, and those of its contents; without a writer, it is the reader's."""
         node = [0] * NODE_WIDTH
         self._nodes.append(node)
         number = len(self._nodes) - 1

@@ -1,4 +1,4 @@
-"""The message of values, in an option: a set of descriptors as text, so that it travels with a query."""
+"""The message of values, in an option: a descriptor set as text, which is sent with a query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparkonce.connectors.values.protobuf.schema import (
 )
 
 PREFIX = "base64:"
-"""What the text of a set of descriptors begins with."""
+"""The prefix of a descriptor set's text."""
 
 
 def as_option(text: str, imports: Mapping[str, str] | None = None) -> str:
@@ -55,12 +55,12 @@ def of_file(content: bytes) -> str:
 
 
 def for_registry(content: str | bytes) -> str:
-    """Return a schema, as an option or a file has it, as a registry takes it.
+    """Convert a schema from an option or a file to the form that a registry accepts.
 
     That is the text of a .proto file, or the descriptor of one file in base64.
 
     Raises:
-        ProtobufSchemaError: it is no schema, or imports files that only a registry's references bring.
+        ProtobufSchemaError: it is no schema, or imports files that only a registry's references contain.
     """
     if isinstance(content, bytes):
         whole = of_file(content)
@@ -99,10 +99,10 @@ def _file(option: str) -> FileDescriptor:
 
 
 def written_message(option: str, name: str | None) -> tuple[Descriptor, tuple[int, ...]]:
-    """Return the message of a name, or the first one, and the path that values name it by.
+    """Return the message of a name, or the first one, and the path by which values name it.
 
     Raises:
-        ProtobufSchemaError: there is none, or it is of a file that the schema imports.
+        ProtobufSchemaError: there is none, or it is in a file that the schema imports.
     """
     found = message_of(option, name)
     if found.file.name != _file(option).name:

@@ -23,7 +23,7 @@ _KNOWN = (
 
 
 class ProtobufSchemaError(ValueError):
-    """A schema that is not valid, or that columns cannot hold."""
+    """A schema that is invalid, or that columns cannot represent."""
 
 
 def compile_text(text: str, imports: Mapping[str, str] | None = None) -> bytes:
@@ -32,7 +32,7 @@ def compile_text(text: str, imports: Mapping[str, str] | None = None) -> bytes:
     ``imports`` are other files, likewise, by the names that they are imported by. The file itself comes last.
 
     Raises:
-        ProtobufSchemaError: the compiler refuses it, with what it says; or it is not installed.
+        ProtobufSchemaError: the compiler rejects it, with its message; or it is not installed.
     """
     try:
         return bytes(compiled_set(text, tuple((imports or {}).items())).SerializeToString())
@@ -101,7 +101,7 @@ def _loaded(files: Sequence[descriptor_pb2.FileDescriptorProto]) -> FileDescript
 
 
 def _well_known(files: Mapping[str, descriptor_pb2.FileDescriptorProto]) -> set[str]:
-    """Return the files of Google's own that are not among some files, which may import them."""
+    """Return Google's own files that are not among some files, which may import them."""
     return {f"google/protobuf/{name}.proto" for name in _KNOWN} - set(files)
 
 
@@ -165,7 +165,7 @@ def message_by_path(file: FileDescriptor, path: Sequence[int]) -> Descriptor:
 
 
 def name_without_package(message: Descriptor) -> str:
-    """Return the name of a message with those of the messages that it is in: of two that it is in, each has its own."""
+    """Return the name of a message with those of its enclosing messages: equal names in two messages differ then."""
     name: str = message.full_name
     return name.removeprefix(f"{message.file.package}.")
 

@@ -1,7 +1,7 @@
-"""The Spark types of Protobuf's messages, as ``from_protobuf`` has them: Spark, SchemaConverters.scala.
+"""The Spark types of Protobuf's messages, as in ``from_protobuf``: Spark, SchemaConverters.scala.
 
 What differs: every column may be null, since a value that does not parse has null in all; a Duration is a BIGINT of
-microseconds, since tables cannot hold intervals; the wrappers of google/protobuf/wrappers.proto are what they wrap.
+microseconds, since tables cannot hold intervals; wrappers of google/protobuf/wrappers.proto become their contents.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _SIGNED: dict[int, type[t.DataType]] = {
 }
 OPTION = "recursiveFieldMaxDepth"
 MAX_FIELDS = 10_000
-"""Fields of a message and of all in it, a message counted wherever it is: a schema of one page may have billions."""
+"""The maximal number of fields, a message counted at each use: a schema of one page may have billions."""
 UNSIGNED_LONG = t.DecimalType(20, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What ``from_protobuf`` has options for."""
+    """The options of ``from_protobuf``."""
 
     upcast_unsigned: bool = False
     """``upcast.unsigned.ints``: 32 unsigned bits are BIGINT, 64 are DECIMAL(20,0), fixed ones included (Spark leaves
@@ -64,12 +64,12 @@ def spark_type(
 ) -> t.StructType:
     """Return the type of the column for a message.
 
-    Fields whose messages have no fields are left out, as in Spark. With ``most_within``, a message is at most so many
-    times within itself, the outermost counted; what would be deeper is left out, as with Spark's
-    ``recursive.fields.max.depth``; ``too_large`` is what an error says if that has too many fields.
+    Fields whose messages have no fields are left out, as in Spark. With ``most_within``, a message is nested at most so
+    many times, the outermost counted; deeper ones are left out, as with Spark's
+    ``recursive.fields.max.depth``; ``too_large`` is the end of the error if that has too many fields.
 
     Raises:
-        ProtobufSchemaError: no column can hold it: it contains itself, or has no fields, or too many.
+        ProtobufSchemaError: no column can represent it: it contains itself, or has no fields, or too many.
     """
     found = _Types(choices or Choices(), most_within, too_large).message(message, (), "")
     if found is None:

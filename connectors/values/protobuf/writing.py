@@ -1,8 +1,8 @@
-"""Compiled: writes the cells of columns as values of Protobuf, by operations that `encoder` makes of a schema.
+"""Compiled: writes the cells of columns as Protobuf values, by operations that `encoder` makes from a schema.
 
-Values are written from their last byte to their first. What is within a message or a packed list is then there before
-its length, which is known without measuring it first or moving it afterwards. So the operations of a message are those
-of its fields in falling order of their numbers, and lists are walked from their last element.
+Values are written from their last byte to their first. The contents of a message or a packed list are then written
+before its length, which is known without measuring it first or moving it afterwards. So the operations of a message are
+those of its fields in descending order of their numbers, and lists are written from their last element.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ a group (`KIND` 1), `OPEN` writes the closing tag. `LIST` begins with the last e
 to the one before, from operation `SECOND` on; one that is packed (`KIND` 1) needs a `CLOSE`, too. `ONEOF` checks that
 at most one of `SECOND` columns is valid, those in the table from `FIRST` on."""
 LEFT_OUT, REFUSED, HAS_NO_PRESENCE = range(3)
-"""What becomes of a null: the field is left out; the row is refused; it is refused, and what is 0 or empty is left
+"""The handling of a null: the field is left out; the row is rejected; it is rejected, and 0 or an empty value is left
 out, since the field has no presence."""
 (
     WHOLE,
@@ -51,15 +51,15 @@ out, since the field has no presence."""
     TIMESTAMP,
     DURATION,
 ) = range(13)
-"""How a cell is written: as varints those up to `LISTED`, then as four or eight bytes, then with a length. `SYMBOL` is
+"""The encoding of a cell: up to `LISTED` as varints, then as four or eight bytes, then with a length. `SYMBOL` is
 the name of an enum's value, one of `SECOND` from `FIRST` on in `Plan.symbols`; `LISTED` is a number of a closed enum,
 one of `SECOND` in the table from `FIRST` on. `TIMESTAMP` and `DURATION` are microseconds, written as the fields of a
 message."""
 UNCHECKED, NOT_NEGATIVE, FITS_WORD, NO_HIGH_WORD = range(4)
-"""What must hold of a number: that it is not below 0; that it has 32 bits; that it has 64, of a DECIMAL's 128."""
+"""The check of a number: that it is not below 0; that it fits into 32 bits; that a DECIMAL of 128 bits fits into 64."""
 
 IS_NULL, NO_PRESENCE, IS_NULL_LIST, NO_SYMBOL, OUT_OF_RANGE, NOT_UTF8, SEVERAL = range(1, 8)
-"""What is wrong with a row; `FINE` if nothing is."""
+"""The problem of a row; `FINE` if there is none."""
 PROBLEM_MASK = (1 << PROBLEM_BITS) - 1
 MOST_BYTES_OF_A_CELL = 32
 """Without text: a Duration of two numbers of ten bytes and their tags, as a group with two tags of five bytes."""
@@ -79,13 +79,13 @@ class Plan(NamedTuple):
     tables: Int32s
     """Columns of oneofs, and numbers of closed enums in order."""
     symbols: Int64s
-    """The spans in `pool` of enums' names; behind those of each what names of other numbers begin with, empty if it is
+    """The spans in `pool` of enums' names; after those of each the prefix of other numbers' names, empty if it is
     closed."""
     numbers: Int32s
     """Of each symbol."""
     pool: Bytes
     frame: Bytes
-    """What each value begins with."""
+    """The prefix of each value."""
 
 
 class Output(NamedTuple):
@@ -93,14 +93,14 @@ class Output(NamedTuple):
 
     data: Bytes
     starts: Int64s
-    """Where each row begins in ``data``, and where the last one ends."""
+    """The start of each row in ``data``, and the end of the last one."""
     stack: Int64s
-    """Of messages that are open where they end, of lists their first row."""
+    """Of open messages their ends, of lists their first row."""
 
 
 @compiled
 def put_varint(data: Bytes, at: int, number: int) -> int:
-    """Write 64 bits as a number that ends at ``at``; return where it begins."""
+    """Write 64 bits as a number that ends at ``at``; return its start."""
     bits = np.uint64(number)
     if bits < np.uint64(0x80):
         data[at - 1] = np.uint8(bits)
@@ -119,9 +119,9 @@ def put_varint(data: Bytes, at: int, number: int) -> int:
 
 @compiled
 def unnamed(pool: Bytes, prefix: int, text: Bytes, span: int) -> tuple[int, bool]:
-    """Return the number that a text has behind a prefix, and whether it has one.
+    """Return the number after a prefix in a text, and whether there is one.
 
-    So the decoder names numbers that an enum has no name for.
+    The decoder names numbers like that for which an enum has no name.
     """
     start, end = span >> SPAN_BITS, (span >> SPAN_BITS) + (span & SPAN_MASK)
     at, place, shared = start, prefix >> SPAN_BITS, prefix & SPAN_MASK
@@ -149,7 +149,7 @@ def unnamed(pool: Bytes, prefix: int, text: Bytes, span: int) -> tuple[int, bool
 
 @compiled
 def varint_of(plan: Plan, kind: int, first: int, count: int, text: Bytes, cell: int) -> tuple[int, int]:
-    """Return the bits of a varint, and what is wrong with the cell."""
+    """Return the bits of a varint, and the problem of the cell."""
     if kind == LOW_WORD:
         return cell & _LOW, FINE
     if kind == ZIGZAG:
@@ -177,7 +177,7 @@ def fits(check: int, cell: int, high: int) -> bool:
 
 @compiled
 def put_seconds(kind: int, data: Bytes, at: int, micros: int) -> int:
-    """Write the fields of a Timestamp or Duration; return where they begin, or -1 if they are out of range."""
+    """Write the fields of a Timestamp or Duration; return their start, or -1 if they are out of range."""
     seconds = micros // 1_000_000
     rest = micros - seconds * 1_000_000
     if kind == DURATION and seconds < 0 and rest > 0:  # both have the same sign
@@ -195,7 +195,7 @@ def put_seconds(kind: int, data: Bytes, at: int, micros: int) -> int:
 
 @compiled
 def put_sized(kind: int, data: Bytes, at: int, text: Bytes, cell: int) -> int:
-    """Write text or bytes and their length; return where it begins, or -1 if text is not UTF-8."""
+    """Write text or bytes and their length; return the start, or -1 if text is not UTF-8."""
     start, length = cell >> SPAN_BITS, cell & SPAN_MASK
     if kind == TEXT and not is_utf8(text, start, start + length):
         return -1
@@ -206,7 +206,7 @@ def put_sized(kind: int, data: Bytes, at: int, text: Bytes, cell: int) -> int:
 
 @compiled
 def put_number(kind: int, data: Bytes, at: int, cell: int) -> int:
-    """Write a number of four or eight bytes; return where it begins."""
+    """Write a number of four or eight bytes; return its start."""
     width = 4 if kind == WORD32 else 8
     if kind == DOUBLE_OF_FLOAT:
         cell = float_bits_as_double(cell)
@@ -218,7 +218,7 @@ def put_number(kind: int, data: Bytes, at: int, cell: int) -> int:
 
 @compiled
 def put_value(plan: Plan, op: int, cell: int, high: int, text: Bytes, data: Bytes, at: int) -> tuple[int, int]:
-    """Write a value that is not null, with its tag; return where it begins, and what is wrong with it."""
+    """Write a value that is not null, with its tag; return its start, and its problem."""
     here = plan.operations[op]
     kind, left_out = here[KIND], here[NULLS] == HAS_NO_PRESENCE
     if not fits(here[CHECK], cell, high):
@@ -258,7 +258,7 @@ def how_many(plan: Plan, first: int, count: int, cells: Cells) -> int:
 
 @compiled
 def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, at: int) -> tuple[int, int]:
-    """Write the value of one row so that it ends at ``at``; return where it begins, and what is wrong with it."""
+    """Write the value of one row so that it ends at ``at``; return its start, and its problem."""
     data, stack, pc, top = output.data, output.stack, 0, 0
     cells.row[0] = row
     while True:
@@ -316,7 +316,7 @@ def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, at: i
 
 @compiled
 def run(plan: Plan, cells: Cells, text: Bytes, wanted: Bytes, output: Output) -> tuple[int, int]:
-    """Write the values of the rows that are wanted; return the last one that cannot be written, and why; or -1."""
+    """Write the values of the wanted rows; return the last one that cannot be written, and its problem; or -1."""
     at = output.data.shape[0]
     rows, framed = wanted.shape[0], plan.frame.shape[0]
     output.starts[rows] = at

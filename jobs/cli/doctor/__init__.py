@@ -1,1 +1,1 @@
-"""`sparkonce doctor`: look whether all that a query needs is there, and say what to do where it is not."""
+"""`sparkonce doctor`: check what a query needs, and name the remedy of what is missing."""

@@ -1,6 +1,6 @@
 """The command `sparkonce doctor`: one line for each thing checked, with the remedy where one is needed.
 
-What looks at brokers, stores and Spark is imported when the packages that it needs have been found.
+The modules that check brokers, stores and Spark are imported once their packages have been found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine, and print each finding as it is made."""
+    """Run the checks, and print each finding as it is made."""
     wrong = 0
     try:
         for finding in _examine(options):
@@ -71,7 +71,7 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
     from sparkonce.jobs.cli.doctor.from_there import Places
     from sparkonce.jobs.shared.kafka_options import settings_from
 
-    places = Places(settings_from(options), options.topic, options.table, options.checkpoint, dict(options.storage))
+    places = Endpoints(settings_from(options), options.topic, options.table, options.checkpoint, dict(options.storage))
     yield from spark.examine(options.master, places)
 
 

@@ -1,4 +1,4 @@
-"""What an examination finds: a line for each thing checked, with the remedy where one is needed."""
+"""Findings: a line for each thing checked, with the remedy where one is needed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SKEW_S = 5.0
-"""How far two clocks may be apart; what is measured includes a request's time."""
+"""The allowed difference between two clocks; what is measured includes a request's time."""
 
 
 class State(StrEnum):
-    """How a thing is."""
+    """The state of what was checked."""
 
     OK = "ok"
     WARNING = "warning"
-    """It works, or may work, and is worth a look."""
+    """It works, or may work, but needs attention."""
     WRONG = "WRONG"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was checked, what was found, and what to do about it."""
+    """One line: what was checked, the result, and the remedy."""
 
     what: str
     found: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def wrong(what: str, found: object, remedy: str) -> Finding:
-    """Return a finding that a query cannot go on with."""
+    """Return a finding with which a query cannot run."""
     return Finding(what, str(found), State.WRONG, remedy)
 
 

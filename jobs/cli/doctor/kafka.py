@@ -1,4 +1,4 @@
-"""The brokers: whether each is reached at its advertised address, its API versions, and what this user may do."""
+"""Checks of the brokers: whether each is reachable at its advertised address, its API versions, and user rights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READ, _WRITE = 3, 4
 
 
 def examine(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]:
-    """Look at the cluster that ``kafka.*`` options name, and at topics there."""
+    """Check the cluster of the ``kafka.*`` options, and topics in it."""
     client = Client(read_settings(options))
     try:
         answer = client.retry("ask for the cluster", lambda: _metadata(client, topics))

@@ -1,6 +1,6 @@
-"""The driver's machine: Python, the packages that sparkonce needs, PySpark, and Java.
+"""Checks of the driver's machine: Python, the packages that sparkonce needs, PySpark, and Java.
 
-Nothing else of sparkonce is loaded for it, since what is checked may be what is missing.
+It loads nothing else of sparkonce, since packages may be missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PYSPARK = "pyspark"
 
 
 def examine() -> Iterator[Finding]:
-    """Look at what is installed here."""
+    """Check the installed packages."""
     yield Finding("Python", f"{platform.python_version()} ({sys.executable}), sparkonce {version('sparkonce')}")
     needed = _requirements("", "connectors")
     yield _pyspark(_requirements("spark")[_PYSPARK])
@@ -34,7 +34,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _requirements(*extras: str) -> dict[str, str]:
-    """Return what these extras of ours need, by name; "" stands for what is needed without any."""
+    """Return the requirements of these extras of ours, by name; "" stands for the base install."""
     found = {}
     for line in requires("sparkonce") or []:
         requirement, _, marker = (part.strip() for part in line.partition(";"))
@@ -49,7 +49,7 @@ def _name(requirement: str) -> str:
 
 
 def _pyspark(requirement: str) -> Finding:
-    """Look at the PySpark that is imported, which a cluster may have without its metadata."""
+    """Check the imported PySpark, which a cluster may have without its metadata."""
     try:
         import pyspark
 

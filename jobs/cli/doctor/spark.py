@@ -1,4 +1,4 @@
-"""A session, its workers, and whether both formats are found there."""
+"""Checks of a session, its workers, and whether both formats are found there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkonce.jobs.cli.doctor import workers
 from sparkonce.jobs.cli.doctor.findings import Finding, wrong
-from sparkonce.jobs.cli.doctor.from_there import Places
+from sparkonce.jobs.cli.doctor.worker_checks import Endpoints
 from sparkonce.jobs.cli.doctor.workers import reason
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ MAX_PORT: Final = 65535
 _STANDALONE: Final = "spark://"
 _CONF = {
     "spark.log.level": "OFF",
-    "spark.dynamicAllocation.enabled": "false",  # not with barriers, by which each executor gets a task
+    "spark.dynamicAllocation.enabled": "false",  # incompatible with barriers, which give each executor a task
 }
 
 
-def examine(master: str, places: Places) -> Iterator[Finding]:
-    """Start a session on a master, and look at its workers; from machines other than this one, also at ``places``."""
+def examine(master: str, places: Endpoints) -> Iterator[Finding]:
+    """Start a session on a master, and check its workers; from other machines than this one, also ``places``."""
     from sparkonce.connectors.session import spark_session
 
     silent = no_master(master)
@@ -33,13 +33,13 @@ def examine(master: str, places: Places) -> Iterator[Finding]:
         return
     try:
         spark = spark_session("sparkonce doctor", **_CONF, **{"spark.master": master})
-    except Exception as error:  # of many kinds, py4j's among them
+    except Exception as error:  # of many kinds, including py4j's
         yield wrong("Spark", reason(error), "Try it in a plain PySpark session: pyspark --master " + master)
         return
     try:
         yield Finding("Spark", f"{spark.version} at {spark.sparkContext.master}")
         elsewhere = not spark.sparkContext._jsc.sc().isLocal()
-        yield from workers.examine(spark, places if elsewhere else Places())
+        yield from workers.examine(spark, places if elsewhere else Endpoints())
         yield from _formats(spark)
     finally:
         spark.stop()
@@ -65,11 +65,11 @@ def no_master(master: str) -> str | None:
 
 
 def _formats(spark: SparkSession) -> Iterator[Finding]:
-    """Load each format without its options: what is found complains of those, in a worker."""
+    """Load each format without its options: in a worker, a format that is found complains about missing ones."""
     for name, complains_of in (("kafka_once", "one of the following options"), ("delta_once", "only writes")):
         try:
             spark.read.format(name).load()
-        except Exception as error:  # of many kinds, py4j's among them
+        except Exception as error:  # of many kinds, including py4j's
             if complains_of in str(error):
                 yield Finding("format", f"{name} is found")
             else:

@@ -1,4 +1,4 @@
-"""A table and a checkpoint: reachable, readable, writable, and such as the sink takes."""
+"""Checks of a table and a checkpoint: reachable, readable, writable, and accepted by the sink."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RIGHTS = "Give this user the right to write there"
 
 
 def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at a Delta table, or at the place where one will be created."""
+    """Check a Delta table, or the location of a new one."""
     if location.is_file:
         yield wrong("table", f"{location} is a file, not a folder", _ANOTHER)
         return
@@ -61,7 +61,7 @@ def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
 
 
 def checkpoint(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at a checkpoint, or at the place where one will be created."""
+    """Check a checkpoint, or the location of a new one."""
     if location.is_file:
         yield wrong("checkpoint", f"{location} is a file, not a folder", _ANOTHER)
         return
@@ -89,9 +89,9 @@ def _batches(opened: Checkpoint, query_id: str) -> Finding:
 
 
 def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
-    """Write a small file of a unique name, read its time, and remove it."""
+    """Write a small file of a unique name, read its time, and delete it."""
     filesystem, folder = location.filesystem(storage)
-    if location.is_local:  # nothing is created for this: not even the table's folder
+    if location.is_local:  # the check creates nothing else, not even the table's folder
         while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         if not os.path.isdir(folder):
@@ -104,15 +104,13 @@ def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iter
     failure: OSError | None = None
     written = None
     try:
-        with filesystem.open_output_stream(probe, buffer_size=1024) as stream:  # delta-rs's takes no view of bytes
+        with filesystem.open_output_stream(probe, buffer_size=1024) as stream:  # delta-rs's accepts no memoryview
             stream.write(b"sparkonce doctor")
         written = filesystem.get_file_info(probe).mtime_ns
     except OSError as error:
         failure = error
     try:
-        if (
-            filesystem.get_file_info(probe).type is not fs.FileType.NotFound
-        ):  # a write that fails may leave an empty one
+        if filesystem.get_file_info(probe).type is not fs.FileType.NotFound:  # a failed write may leave an empty one
             filesystem.delete_file(probe)
     except OSError as error:
         told = _told(location, storage, f"{probe} was written, cannot be deleted, and is left", error)
@@ -131,14 +129,14 @@ def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iter
 
 
 def _told(location: Location, storage: Mapping[str, str], what: str, error: BaseException) -> str:
-    """Put an error of a store into one line of bounded length, without colours and secrets."""
-    text = without_secrets(" ".join(plain(error).split()), storage)  # before it is cut, within a secret perhaps
+    """Shorten a store's error to one line, without colours and secrets."""
+    text = without_secrets(" ".join(plain(error).split()), storage)  # before it is cut, perhaps within a secret
     hint = store_hint_or_options(location, text)
     return f"{without_secrets(what, storage)}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{hint}"
 
 
 def _remedy(location: Location, otherwise: str) -> str:
-    """Return what to do, unless it is a store's error, which `_told` ends with that."""
+    """Return the remedy, unless `_told` includes it because it is a store's error."""
     return "" if location.in_object_store else otherwise
 
 

@@ -1,4 +1,4 @@
-"""The Python processes of the executors: what they run, and what they reach from their machines."""
+"""Checks of the executors' Python processes: what they run, and what they reach from their machines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sparkonce.jobs.cli.doctor.findings import SKEW_S, Finding, State, warning, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparkonce.jobs.cli.doctor.from_there import Places
+    from sparkonce.jobs.cli.doctor.worker_checks import Endpoints
 
 PATIENCE_S = 120.0
-"""How long a task may wait for an executor."""
+"""The time limit for a task to get an executor."""
 SETTLED_S = 3.0
-"""No executor has come for so long: that is all of them."""
+"""No new executor for this long: all have started."""
 _INSTALL = "Install the driver's version there, or set PYSPARK_PYTHON to a Python that has it (docs/shipping.md)"
 _NO_EXECUTOR = "Look at the master's page: are there workers, with free cores and memory?"
 
@@ -32,21 +32,21 @@ class Worker(NamedTuple):
     python: str
     executable: str
     sparkonce: str
-    """Its version; empty where it cannot be imported."""
+    """Its version; empty if it cannot be imported."""
     pyspark: str
     at_s: float
     findings: list[tuple[str, str, str, str]]
-    """What the worker found, as the fields of each `Finding`."""
+    """The worker's findings, as the fields of each `Finding`."""
 
 
-def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
+def examine(spark: SparkSession, places: Endpoints) -> Iterator[Finding]:
     """Run a task on each executor at the same time, and report each differing process."""
     began_s = time.time()
     alarm = threading.Timer(PATIENCE_S, spark.sparkContext.cancelAllJobs)
     alarm.start()
     try:
         told = _ask(spark, places)
-    except Exception as error:  # of many kinds, py4j's among them
+    except Exception as error:  # of many kinds, including py4j's
         remedy = _INSTALL if alarm.is_alive() else _NO_EXECUTOR
         yield wrong("worker", reason(error), remedy)
         return
@@ -55,11 +55,11 @@ def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
     ended_s = time.time()
     for worker in map(Worker._make, told):
         yield _process(worker, spark.version, began_s, ended_s)
-        yield from _from_there(worker)
+        yield from _findings_of(worker)
 
 
-def _ask(spark: SparkSession, places: Places) -> list[Any]:
-    """Return what one task of each Python reports; a barrier starts all together, so that each executor has some."""
+def _ask(spark: SparkSession, places: Endpoints) -> list[Any]:
+    """Return the reports of one task per Python; a barrier starts all together, so that each executor has some."""
     context = spark.sparkContext
     context.parallelize([0], 1).map(lambda _: 0).collect()
     slots = _slots(spark)
@@ -68,7 +68,7 @@ def _ask(spark: SparkSession, places: Places) -> list[Any]:
 
 
 def _slots(spark: SparkSession) -> int:
-    """Return how many tasks run at the same time, once that number has settled: executors come one by one."""
+    """Return how many tasks run at the same time, once that number is stable: executors start one by one."""
     scheduler = spark.sparkContext._jsc.sc()
     profile = scheduler.resourceProfileManager().defaultResourceProfile()
     slots, since_s = scheduler.maxNumConcurrentTasks(profile), time.monotonic()
@@ -80,8 +80,8 @@ def _slots(spark: SparkSession) -> int:
     return int(slots)
 
 
-def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator[tuple[Any, ...]]]:
-    """Return what each task runs: a function within a function travels whole, and a worker may have no sparkonce."""
+def _question(places: Endpoints, wanted: str) -> Callable[[Iterable[int]], Iterator[tuple[Any, ...]]]:
+    """Return the function of each task: nested, so that it is pickled by value; a worker may lack sparkonce."""
     asked = places.as_document()
 
     def tell(_: Iterable[int]) -> Iterator[tuple[Any, ...]]:
@@ -97,12 +97,12 @@ def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator
         at_s, host = time.time(), socket.gethostname()
         context = BarrierTaskContext.get()
         if context.allGather(f"{host} {sys.executable}").index(f"{host} {sys.executable}") != context.partitionId():
-            return  # another task looks at this one's machine
+            return  # another task checks this one's machine
         findings = []
         try:
             found = version("sparkonce")
             if found == wanted:
-                findings = import_module("sparkonce.jobs.cli.doctor.from_there").look(asked)
+                findings = import_module("sparkonce.jobs.cli.doctor.worker_checks").look(asked)
         except PackageNotFoundError:
             found = ""
         except ImportError as error:
@@ -131,7 +131,7 @@ def _process(worker: Worker, spark_version: str, began_s: float, ended_s: float)
     return Finding(what, f"{text}, sparkonce {worker.sparkonce}, PySpark {worker.pyspark}")
 
 
-def _from_there(worker: Worker) -> Iterator[Finding]:
+def _findings_of(worker: Worker) -> Iterator[Finding]:
     for what, found, state, remedy in worker.findings:
         yield Finding(what, f"from {worker.host}: {found}", State(state), remedy)
 

@@ -1,1 +1,1 @@
-"""What the commands `offsets`, `compact` and `clean` share, and what they do besides reading a command line."""
+"""Shared parts of the commands `offsets`, `compact` and `clean`, and their work."""

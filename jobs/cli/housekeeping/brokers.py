@@ -1,4 +1,4 @@
-"""What a broker says about the topics whose offsets are stored: their names, ids and ends."""
+"""The broker's state of the topics whose offsets are stored: their names, ids and ends."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from sparkonce.offset_store.offsets import Position, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The topics asked for, as the broker has them now."""
+    """The current state of the requested topics on the broker."""
 
     topics: Mapping[str, TopicMetadata]
     logs: Mapping[tuple[str, int], PartitionLog]
 
     def name_of(self, topic_id: str) -> str | None:
-        """Return the name of the topic with this id, if it is there."""
+        """Return the name of the topic with this id, if it exists."""
         return next((name for name, topic in self.topics.items() if topic.topic_id == topic_id), None)
 
     def state_of(self, partition: TopicPartition) -> str:
-        """Say whether offsets of ``partition`` still mean anything: ``there``, ``recreated`` or ``gone``."""
+        """Return whether offsets of ``partition`` are still valid: ``there``, ``recreated`` or ``gone``."""
         name = partition.topic or self.name_of(partition.topic_id)
         topic = self.topics.get(name or "")
         if topic is None or partition.partition not in topic.partitions:
@@ -42,7 +42,7 @@ class BrokerView:
         return "recreated" if partition.topic_id and partition.topic_id != topic.topic_id else "there"
 
     def log_of(self, partition: TopicPartition) -> PartitionLog | None:
-        """Return the log of a partition that is still the same one."""
+        """Return the log of a partition that was not recreated."""
         if self.state_of(partition) != "there":
             return None
         name = partition.topic or self.name_of(partition.topic_id)
@@ -50,7 +50,7 @@ class BrokerView:
 
 
 def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[str] = ()) -> BrokerView:
-    """Ask for topics by name, and for the names of ``topic_ids``; what does not exist is left out.
+    """Request topics by name, and the names of ``topic_ids``; topics that do not exist are omitted.
 
     Raises:
         OptionError: for options that cannot be read.
@@ -79,10 +79,10 @@ def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[st
 def find_parted(
     options: Mapping[str, str], topics: Mapping[str, TopicMetadata], read: Mapping[TopicPartition, Position]
 ) -> dict[TopicPartition, int]:
-    """Return the partitions whose logs have no longer what was read, and where each parts from it: `LogEpochs.parted`.
+    """Return the partitions whose logs diverge from what was read, and where: `LogEpochs.parted`.
 
     Raises:
-        KafkaError, KafkaUnreachableError: if the brokers do not answer, or refuse.
+        KafkaError, KafkaUnreachableError: if the brokers do not answer, or return an error.
     """
     client, known = Client(read_settings(options)), dict(topics)
 

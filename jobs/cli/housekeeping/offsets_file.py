@@ -1,4 +1,4 @@
-"""Offsets that a user asks for, from the command line or a file: nothing is stored that no reader would look for."""
+"""Offsets from the command line or a file, checked so that a reader finds them again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PARTITION = 2**31 - 1
 
 
 def topic_id(text: str) -> str:
-    """Read a topic's id as Kafka's tools write it: 16 bytes in URL-safe base64, 22 characters."""
+    """Parse a topic's id as Kafka's tools print it: 16 bytes in URL-safe base64, 22 characters."""
     try:
         known = topic_id_text(topic_id_from_text(text)) == text
     except ValueError:
@@ -32,10 +32,10 @@ def topic_id(text: str) -> str:
 
 
 def check_key(key: OffsetTxn) -> OffsetTxn:
-    """See that an offset would be found again under the transaction id that it is stored under.
+    """Check that an offset can be found again under its transaction id.
 
     Raises:
-        UsageError: if it would not, or there can be no such partition.
+        UsageError: if it cannot, or there can be no such partition.
     """
     tp = key.partition
     if not 0 <= tp.partition <= MAX_PARTITION:
@@ -50,10 +50,10 @@ def check_key(key: OffsetTxn) -> OffsetTxn:
 
 
 def read_offsets_file(file: str, app_id: str | None) -> dict[OffsetTxn, int]:
-    """Read what `sparkonce offsets show --json` writes, of one application or of all; ``-`` is standard input.
+    """Read the output of `sparkonce offsets show --json`, of one application or of all; ``-`` is standard input.
 
     Raises:
-        UsageError: if the file cannot be read, or holds something else.
+        UsageError: if the file cannot be read, or has another content.
     """
     try:
         document = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())

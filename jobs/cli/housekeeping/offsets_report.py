@@ -1,4 +1,4 @@
-"""How `sparkonce offsets show` shows what is stored: as text, and as JSON."""
+"""The output of `sparkonce offsets show`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def as_text(document: Mapping[str, Any]) -> list[str]:
 
 
 def as_document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -> dict[str, Any]:
-    """Return the document for programs, which `sparkonce offsets set --from-json` reads.
+    """Return the document for programs, which `sparkonce offsets set --from-json` accepts.
 
-    ``stored`` is what of the table is shown; lag is there with a ``view`` of the brokers only.
+    ``stored`` are the table's offsets to show; lag needs a ``view`` of the brokers.
     """
     last = opened.last_moved()
     applications: dict[str, dict[str, Any]] = {}
@@ -86,7 +86,7 @@ def _moved(entry: CommitEntry | None) -> dict[str, Any]:
 
 
 def _counts(entry: CommitEntry | None) -> dict[str, Any]:
-    """Return how much the last batch has read and written, where its commit says so."""
+    """Return how much the last batch has read and written, if its commit records that."""
     counts = None if entry is None or entry.batch is None else entry.batch.record.counts
     return {} if counts is None else {"counts": counts.to_document()}
 
@@ -125,7 +125,7 @@ def _missed(opened: OffsetsTable, applications: Mapping[str, object]) -> list[Mi
             assert restore.restored_to is not None
             try:
                 before, then = opened.stored(restore.version - 1), opened.stored(restore.restored_to)
-            except OffsetStoreError:  # too old to be compared
+            except OffsetStoreError:  # too old for a comparison
                 continue
             found += missed_by_restore(restore, before.of(app_id), then.of(app_id), opened.entries())
     return found

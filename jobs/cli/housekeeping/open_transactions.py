@@ -1,7 +1,7 @@
-"""What is open under the transactional ids of the sink, and why: what `sparkonce transactions list` shows.
+"""Open transactions under the sink's transactional ids, and the reason: the data of `sparkonce transactions list`.
 
-Nothing is changed and nothing waited for, so a running query is not disturbed. What is read is a picture taken in
-several steps, while queries may go on: a transaction may be decided a moment after it was found undecided.
+It changes nothing and waits for nothing, so a running query is not disturbed. The state is read in
+several steps, while queries may run: a transaction may be decided just after it was found undecided.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ MARK = transactional_prefix()
 
 
 class Why(Enum):
-    """Why a transaction is open."""
+    """The reason why a transaction is open."""
 
     DECIDED = "decided"
-    """The last decision says that it is to be committed, and that was not done yet."""
+    """The last decision is to commit it, and that has not happened yet."""
     UNDECIDED = "undecided"
-    """Its batch is running, or the driver of its batch has died."""
+    """Its batch is running, or its batch's driver has died."""
     DECIDING = "deciding"
-    """It is the driver's own: a decision is on its way, or its driver died with it."""
+    """It is the driver's own: a decision is being written, or its driver died during that."""
     ENDING = "ending"
     """It was ended, and its markers are being written."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that readers of committed records wait for, and why."""
+    """A transaction for which read_committed readers wait, and the reason."""
 
     found: TransactionDescription
     why: Why
@@ -56,53 +56,53 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The transactions of one application, and what was decided about them last."""
+    """The transactions of one application, and its last decision."""
 
     app_id: str
     open: tuple[OpenTransaction, ...] = ()
     decisions: Decisions = field(default_factory=Decisions)
     fates: Mapping[PreparedTransaction, Fate] = field(default_factory=dict)
-    """What has become of the transactions of its last decision, if that is not finished."""
+    """The state of the last decision's transactions, if that is not finished."""
 
     @property
     def unfinished(self) -> Decision | None:
-        """The decision whose transactions are still to be ended, if there is one."""
+        """The decision whose transactions must still be ended, if there is one."""
         return self.decisions.unfinished
 
     @property
     def settlement(self) -> Settlement | None:
-        """What is to be done about the last decision; None if it is finished, or there is none."""
+        """What to do about the last decision; None if it is finished, or there is none."""
         return None if self.unfinished is None else settle(list(self.fates.values()))
 
     @property
     def is_hurt(self) -> bool:
-        """Whether what was decided cannot be finished any more."""
+        """Whether a decision can no longer be finished."""
         return self.settlement not in (None, Settlement.FINISH)
 
     def count(self, fate: Fate) -> int:
-        """Count the transactions of the last decision that ended like this."""
+        """Count the last decision's transactions with this end."""
         return sum(each is fate for each in self.fates.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What was found on one cluster."""
+    """The state of one cluster."""
 
     applications: tuple[Application, ...]
     others: int
-    """How many open transactions belong to none of the applications that were asked for."""
+    """The number of open transactions of other applications than the requested ones."""
     topic_exists: bool
 
 
 def application_of(transactional_id: str) -> str | None:
-    """Read the application from a transactional id; None if it is none of the sink's."""
+    """Parse the application from a transactional id; None if it is not the sink's."""
     parts = transactional_id.split("/")
     known = transactional_id.startswith(MARK) and (len(parts) == 4 or parts[2:] == [DRIVER])
     return unquote(parts[1]) if known else None
 
 
 def look(client: Client, decision_topic: str, app_id: str | None) -> Picture:
-    """Look at all applications, or at one.
+    """Read the transactions of all applications, or of one.
 
     Raises:
         KafkaUnreachableError, KafkaError, PermissionError, TransactionError, DecisionFormatError: if that fails.
@@ -137,9 +137,9 @@ def _exists(client: Client, topic: str) -> bool:
 
 
 def _settled(client: Client, log: DecisionLog, app_id: str) -> tuple[Decisions, Mapping[PreparedTransaction, Fate]]:
-    """Return the decisions of an application, and what has become of the transactions of one that is not finished.
+    """Return an application's decisions, and the state of the transactions of an unfinished one.
 
-    Once it is finished its transactional ids may be in use again; so the log is read again before they count as gone.
+    Once it is finished its transactional ids may be reused; so the log is read again before they count as lost.
     """
     decisions = log.decisions[app_id]
     while (unfinished := decisions.unfinished) is not None:

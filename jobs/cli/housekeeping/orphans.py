@@ -1,15 +1,15 @@
 """Data files in a table's folder that no commit names: what killed drivers and lost task attempts leave behind.
 
 An orphan is a Parquet file that is named neither by an ``add``, ``remove`` or ``cdc`` action of any kept commit, nor by
-any checkpoint up to the newest version. A checkpoint in between may be all that is left of a version: the commits
-before it can be cleaned up while it stays, and later checkpoints forget what was removed long before. So no version
-that can still be read loses a file, however young its tombstones are: removing what *was* part of the table is vacuum's
-work, not this one's. (delta-rs's vacuum does both with one age, so it cannot remove last hour's orphans without last
+any checkpoint up to the newest version. An intermediate checkpoint may be all that is left of a version: commits
+before it can be cleaned up while it is kept, and later checkpoints omit what was removed long before. So no version
+that can still be read loses a file, however young its tombstones are: removing former files of the table is the task of
+vacuum. (delta-rs's vacuum does both with one age, so it cannot remove last hour's orphans without last
 hour's tombstones.)
 
-A file that a running batch has written is no different from an orphan until it is committed, and only its age tells
-them apart. The folder is listed before the log is read, so that a file committed in between counts as named; before
-anything is deleted, the commits since then are checked too.
+A file of a running batch does not differ from an orphan until it is committed; only its age
+shows it. The folder is listed before the log is read, so that a file committed in between counts as named; before
+anything is deleted, later commits are checked too.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class FolderFile:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one look at a table's folder found."""
+    """The result of one search of a table's folder."""
 
     version: int
     orphans: tuple[FolderFile, ...]
     young: tuple[FolderFile, ...]
-    """Named by no commit either, but younger than the age asked for: they may belong to a batch that runs."""
+    """Also named by no commit, but younger than the given age: they may belong to a running batch."""
     named: int
     """Data files that some kept commit names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What became of the orphans."""
+    """The result of deleting orphans."""
 
     files: tuple[FolderFile, ...]
     committed_meanwhile: tuple[FolderFile, ...]
@@ -76,10 +76,10 @@ class TableFolder:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> TableFolder:
-        """Open the folder of the table at ``location``, which need not be there.
+        """Open the folder of the table at ``location``, which may not exist.
 
         Raises:
-            OffsetStoreError: if there can be no folder: of a scheme that delta-rs does not know, or wrongly written.
+            OffsetStoreError: for a location that delta-rs does not know, or that is invalid.
         """
         try:
             filesystem, root = table_filesystem(location, storage_options)
@@ -90,11 +90,11 @@ class TableFolder:
             ) from error
 
     def find(self, older_than_ms: int, now_ms: int) -> Found:
-        """Find the orphans that were last written more than ``older_than_ms`` before ``now_ms``.
+        """Find the orphans last written more than ``older_than_ms`` before ``now_ms``.
 
         Raises:
             StoreMissingError: if there is no table.
-            OffsetStoreError: if folder or log cannot be read to the end: then nothing is known to be an orphan.
+            OffsetStoreError: if folder or log cannot be read to the end: then no file is known to be an orphan.
         """
         infos = self._list()
         table = load_table(self.location, self.storage_options)
@@ -110,10 +110,10 @@ class TableFolder:
         )
 
     def delete(self, found: Found) -> Deleted:
-        """Delete orphans, except those that a commit has named since they were found.
+        """Delete orphans, except those that a commit has named since.
 
         Raises:
-            OffsetStoreError: if the log cannot be read again; nothing is deleted then.
+            OffsetStoreError: if the log cannot be read again; then nothing is deleted.
         """
         since = [version for version in self.log.listing().commits if version > found.version]
         named = self._names(path for version in since for path in self._paths_of(version))
@@ -124,7 +124,7 @@ class TableFolder:
             try:
                 self.filesystem.delete_file(join(self.root, file.path))
                 deleted.append(file)
-            except FileNotFoundError:  # its own driver was quicker
+            except FileNotFoundError:  # its own driver was faster
                 continue
             except OSError as error:
                 failed[file.path] = self._told(error)
@@ -141,7 +141,7 @@ class TableFolder:
             raise OffsetStoreError(f"cannot list {self.location}: {self._told(error)}") from error
         linked = _linked(infos, self.root) if self.location.is_local else set[str]()
         return [
-            # Without a time from the store the file counts as young, so it stays.
+            # Without a time from the store the file counts as young, so it is kept.
             FolderFile(
                 info.path.removeprefix(f"{self.root}/" if self.root else ""),
                 info.size or 0,
@@ -171,7 +171,7 @@ class TableFolder:
         return [action["path"] for kind in _NAMING for action in found[kind]]
 
     def _names(self, paths: Iterable[str]) -> set[str]:
-        """Return paths below the folder. In the log they are URIs; writers that forget to encode are allowed for."""
+        """Return paths relative to the folder. In the log they are URIs; unencoded ones are accepted."""
         prefixes = (
             [f"{self.location}/", f"file://{self.location}/"] if self.location.is_local else [f"{self.location}/"]
         )
@@ -184,9 +184,9 @@ class TableFolder:
 
 
 def _linked(infos: Iterable[fs.FileInfo], root: str) -> set[str]:
-    """Return the paths below ``root`` that are symbolic links or lie behind one: listings follow links."""
+    """Return the paths below ``root`` that are symbolic links or below one: listings follow links."""
     linked: set[str] = set()
-    for path in sorted(info.path for info in infos):  # a folder comes before what is in it
+    for path in sorted(info.path for info in infos):  # a folder comes before its contents
         if os.path.dirname(path) in linked or os.path.islink(path):
             linked.add(path)
     linked.discard(root)
@@ -194,7 +194,7 @@ def _linked(infos: Iterable[fs.FileInfo], root: str) -> set[str]:
 
 
 def _data_files(files: Iterable[FolderFile], partition_columns: Iterable[str]) -> list[FolderFile]:
-    """Leave out what is hidden (``_x``, ``.x``), is no data file, or lies in another table below this one's folder."""
+    """Yield data files: not hidden ones (``_x``, ``.x``), nor those of another table below this folder."""
     allowed = tuple(f"{column}=" for column in partition_columns)
     everything = list(files)
     inner = {file.path.partition(f"/{LOG_FOLDER}/")[0] + "/" for file in everything if f"/{LOG_FOLDER}/" in file.path}

@@ -1,8 +1,8 @@
-"""Offsets in the form of Spark's own Kafka connector: read from its checkpoint, and written for its option.
+"""Offsets of Spark's own Kafka connector: read from its checkpoint, and written as its option.
 
-A query of Spark's Kafka source and Delta's sink has its offsets in the checkpoint only. How far the table's rows reach
-is in the table: Delta's sink writes a ``txn`` action with each batch, the query's id and the batch's number. So the two
-together say where to go on, also when the query was killed between the commit and Spark's note of it.
+A query with Spark's Kafka source and Delta's sink has its offsets only in the checkpoint. The last batch of the rows
+is in the table: Delta's sink writes a ``txn`` action with each batch, the query's id and the batch's number. So both
+together determine where to continue, also if the query was killed between the commit and Spark's own record of it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _KEEP = "keep the checkpoint and change only the formats: docs/migrating_from_ka
 
 @dataclass(frozen=True, slots=True)
 class SparkProgress:
-    """How far a query of Spark's Kafka source has read what its table holds."""
+    """How far a query of Spark's Kafka source has read the rows in its table."""
 
     query_id: str
     batch_id: int
     offsets: Mapping[TopicPartition, int]
-    """The next offset of each partition; Spark's connector knows topics by name only."""
+    """The next offset of each partition; Spark's connector uses only topic names."""
     noted_in_table: bool
-    """Whether the table has a batch of this query; Delta's sink notes each, a function of `foreachBatch` none."""
+    """Whether the table has a batch of this query; Delta's sink records each, a `foreachBatch` function none."""
 
 
 def read_progress(checkpoint: Checkpoint, table: OffsetsTable) -> SparkProgress:
-    """Return the offsets at the end of the last batch that the table holds.
+    """Return the offsets at the end of the last batch in the table.
 
     Raises:
-        CheckpointError: if the checkpoint cannot be read, or holds other sources than one of Kafka.
-        RecoveryError: if the query has state, checkpoint and table do not tell how far the rows reach, or a RESTORE
+        CheckpointError: if the checkpoint cannot be read, or has other sources than one of Kafka.
+        RecoveryError: if the query has state, checkpoint and table do not determine the last batch, or a RESTORE
             has removed the rows of the last batch.
     """
     if checkpoint.is_stateful():
@@ -77,7 +77,7 @@ def _last_batch(checkpoint: Checkpoint, query_id: str, noted: int | None, table:
 
 
 def _check_not_restored(table: OffsetsTable, query_id: str, batch_id: int) -> None:
-    """Reject a batch whose rows are not in the table: Delta's RESTORE leaves the number of the last batch as it is."""
+    """Reject a batch whose rows are not in the table: Delta's RESTORE keeps the number of the last batch."""
     removed_by: CommitEntry | None = None
     for entry, restore in with_restores(table.entries()):
         removed_by = restore
@@ -109,17 +109,17 @@ def _kafka_offsets(checkpoint: Checkpoint, batch_id: int) -> dict[TopicPartition
 
 
 def _source_of(document: object) -> str:
-    """Return the source that a line of ours is of; one of Spark's connector does not say."""
+    """Return the source in a line of a checkpoint of ours; Spark's connector has none there."""
     return str(document.get("source", "")) if isinstance(document, dict) else ""
 
 
 def with_topic_ids(
     progress: SparkProgress, view: BrokerView, app_id: str, source: str, servers: str
 ) -> dict[OffsetTxn, int]:
-    """Return the offsets as they are stored, under the ids that the brokers know the topics by.
+    """Return the offsets by topic id, as they are stored.
 
     Raises:
-        RecoveryError: if the brokers have no such topic or partition, or none that reaches so far: these are others.
+        RecoveryError: if the brokers lack such a topic or partition, or its log is shorter: then these are others.
     """
     wanted: dict[OffsetTxn, int] = {}
     for tp, offset in progress.offsets.items():
@@ -138,10 +138,10 @@ def with_topic_ids(
 
 
 def starting_offsets(stored: Stored, view: BrokerView) -> dict[str, dict[str, int]]:
-    """Return what the option ``startingOffsets`` of Spark's connector takes: for each topic all of its partitions.
+    """Return the value of Spark's option ``startingOffsets``: for each topic all of its partitions.
 
-    ``stored`` has the offsets of one application and one source. Partitions that were added since are read from their
-    start, as by a query that goes on.
+    ``stored`` has the offsets of one application and one source. Partitions added since are read from their
+    start, as by a query that continues.
 
     Raises:
         RecoveryError: if there are no offsets, their topic was deleted or created again, or a write by delta-spark may

@@ -1,4 +1,4 @@
-"""How `sparkonce transactions list` shows what it found: as text, and as JSON."""
+"""The output of `sparkonce transactions list`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def as_text(picture: Picture, decision_topic: str, app_id: str | None, now_ms: i
 
 
 def as_json(picture: Picture, decision_topic: str, now_ms: int) -> dict[str, Any]:
-    """Return the document for programs; times in milliseconds, since 1970 where a moment is meant."""
+    """Return the document for programs; times in milliseconds, moments since 1970."""
     return {
         "decisionTopic": decision_topic,
         "decisionTopicExists": picture.topic_exists,
@@ -59,14 +59,14 @@ def batch_text(decision: Decision) -> str:
 
 
 def size_text(decision: Decision) -> str:
-    """Say how much was decided about."""
+    """Describe the size of a decision."""
     if not decision.transactions:
         return "no transactions of tasks"
     return f"{counted(decision.rows, 'row')} in {counted(len(decision.transactions), 'transaction')}"
 
 
 def show_duration(ms: int) -> str:
-    """Write a length of time, in seconds at the finest."""
+    """Format a duration, in seconds at the finest."""
     seconds = ms // 1000
     if seconds < 60:
         return f"{seconds} s"
@@ -77,7 +77,7 @@ def show_duration(ms: int) -> str:
 
 
 def loss_text(app_id: str, decision: Decision, application: Application) -> str:
-    """Say what is wrong with a decision that cannot be finished, and the way out."""
+    """Describe what is wrong with a decision that cannot be finished, and the remedy."""
     bad = [each for each, fate in application.fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
     share = (
         f"{sum(each.rows for each in bad)} of the {counted(decision.rows, 'row')} of {batch_text(decision)} (records "
@@ -171,14 +171,14 @@ def left_ms(each: OpenTransaction, now_ms: int) -> int:
 
 
 def partitions_text(partitions: tuple[Partition, ...]) -> str:
-    """Write partitions, the first few of them."""
+    """Format partitions, only the first few."""
     shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions)[:MAX_PARTITIONS_SHOWN])
     more = len(partitions) - MAX_PARTITIONS_SHOWN
     return (shown + (f" and {more} more" if more > 0 else "")) or "-"
 
 
 def meaning(why: Why, application: Application) -> str:
-    """Say what becomes of transactions that are open for this reason, and the command that ends them."""
+    """Describe what happens to transactions open for this reason, and the command that ends them."""
     app_id = application.app_id
     match why:
         case Why.DECIDED if application.is_hurt:

@@ -1,4 +1,4 @@
-"""The schema that values are read as: the latest of a registry, or one that samples of JSON fit into."""
+"""The schema for values: the latest of a registry, or one inferred from JSON samples."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sparkonce.connectors.values.options import AVRO
 from sparkonce.connectors.values.registered import KINDS, text_of
 from sparkonce.jobs.cli.peek.decoding import Form, guessed
 from sparkonce.jobs.cli.peek.inference import ddl
-from sparkonce.jobs.cli.peek.reading import PeekError, Record
+from sparkonce.jobs.cli.peek.reading import FetchedRecord, PeekError
 from sparkonce.words import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSchema:
     """A schema, and a line about it."""
 
     text: str
     about: str
 
 
-def registered(registry: Registry, subject: str) -> Found:
-    """Return the latest schema of a subject; with its references in it, as valueSchema takes it.
+def registered(registry: Registry, subject: str) -> FoundSchema:
+    """Return the latest schema of a subject, with its references inlined, as valueSchema takes it.
 
     Raises:
         RegistryError: the registry has none, or does not answer.
@@ -39,19 +39,19 @@ def registered(registry: Registry, subject: str) -> Found:
     schema, about = found.schema, f"version {found.version} of subject {subject}, id {found.id}"
     form = next((each for each, kind in KINDS.items() if kind == schema.kind), None)
     if form is None:
-        return Found(schema.text, f"{schema.kind}: {about}")
+        return FoundSchema(schema.text, f"{schema.kind}: {about}")
     try:
         text = text_of(schema, form) if schema.references or form == AVRO else schema.text
     except ValueError as error:
         raise PeekError(f"{about}: {error}") from None
-    return Found(text, f"valueFormat={form}: {about}. With schemaRegistry.url set, valueSchema may be left out")
+    return FoundSchema(text, f"valueFormat={form}: {about}. With schemaRegistry.url set, valueSchema may be left out")
 
 
-def inferred(topic: str, records: Sequence[Record]) -> Found:
-    """Return DDL for the values of records that are objects of JSON.
+def inferred(topic: str, records: Sequence[FetchedRecord]) -> FoundSchema:
+    """Return DDL for the values of records that are JSON objects.
 
     Raises:
-        PeekError: none is.
+        PeekError: no value is one.
     """
     values = [each.value for each in records if each.value is not None]
     trees = [cell.content for cell in map(guessed, values) if cell.form is Form.TREE and isinstance(cell.content, dict)]
@@ -63,4 +63,4 @@ def inferred(topic: str, records: Sequence[Record]) -> Found:
         raise PeekError(f"of {counted(len(values), 'value')} of topic {topic}, none is an object of JSON; {why}")
     others = len(values) - len(trees)
     more = f"; {counted(others, 'other')} will not parse" if others else ""
-    return Found(ddl(trees), f"valueFormat=json: from {counted(len(trees), 'value')} of topic {topic}{more}")
+    return FoundSchema(ddl(trees), f"valueFormat=json: from {counted(len(trees), 'value')} of topic {topic}{more}")

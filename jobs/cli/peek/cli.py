@@ -1,4 +1,4 @@
-"""The command `sparkonce peek`: look at the records of a topic, decoded (docs/peek.md)."""
+"""The command `sparkonce peek`: show the records of a topic, decoded (docs/peek.md)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
     from sparkonce.connectors.schema_registry.client import Registry
-    from sparkonce.jobs.cli.peek.reading import Record, Start, TopicReader, Wanted
+    from sparkonce.jobs.cli.peek.reading import FetchedRecord, Start, TopicReader, Wanted
 
 NAME = "peek"
 COUNT = 10
 SAMPLES = 1000
-"""Records that a schema is made from."""
+"""The number of records from which a schema is inferred."""
 AT_ONCE = 500
-"""Records that are decoded together."""
+"""The number of records decoded together."""
 ALL = "all"
 _WORDS = {"earliest": (0, False), "beginning": (0, False), "latest": (0, True), "end": (0, True)}
 
@@ -87,7 +87,7 @@ def _offset(text: str) -> tuple[int, bool]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show records; returns the exit status."""
+    """Show records; return the exit status."""
     try:
         kafka, registry = _settings(options)
     except (UsageError, OptionError, ConfigError) as error:
@@ -120,16 +120,16 @@ def run(options: argparse.Namespace) -> int:
     ) as error:
         from sparkonce.jobs.cli.peek.showing import safe
 
-        told = "\n".join(map(safe, str(error).split("\n")))  # a registry's own words, too
+        told = "\n".join(map(safe, str(error).split("\n")))  # may contain a registry's own text
         print(f"sparkonce peek: {told}", file=sys.stderr)
         return FAILED
 
 
 def _settings(options: argparse.Namespace) -> tuple[dict[str, str], Registry | None]:
-    """Return the options of the Kafka client, and the registry, if one is named.
+    """Return the options of the Kafka client and of the registry, if one is named.
 
     Raises:
-        UsageError, OptionError, ConfigError: for what cannot be used.
+        UsageError, OptionError, ConfigError: for invalid ones.
     """
     _check(options)
     kafka, registry = kafka_and_registry(options)
@@ -184,8 +184,8 @@ def _key(options: argparse.Namespace) -> bytes | None:
         raise OptionError(f"--key {options.key}: expected pairs of hexadecimal digits behind hex:") from None
 
 
-def _records(options: argparse.Namespace, reader: TopicReader, default: int) -> Iterator[Sequence[Record]]:
-    """Yield the records that are asked for, in pieces that are decoded together."""
+def _records(options: argparse.Namespace, reader: TopicReader, default: int) -> Iterator[Sequence[FetchedRecord]]:
+    """Yield the requested records, in groups that are decoded together."""
     wanted, key = _wanted(options), _key(options)
     count = default if options.count is None else options.count
     bounds = reader.bounds(wanted)
@@ -237,7 +237,7 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _schema(options: argparse.Namespace, reader: TopicReader, registry: Registry | None) -> int:
-    """Print a schema; what it is of goes to the standard error."""
+    """Print a schema; its description goes to standard error."""
     from sparkonce.jobs.cli.peek.choosing import inferred, registered
     from sparkonce.jobs.cli.peek.showing import safe
 
@@ -248,6 +248,6 @@ def _schema(options: argparse.Namespace, reader: TopicReader, registry: Registry
         found = inferred(options.topic, records)
     print(f"# {safe(found.about)}", file=sys.stderr)
     lines = found.text.split("\n")
-    # A file gets the schema as it is; what records and registries have in it must not drive a terminal.
+    # A file gets the schema unchanged; text from records and registries must not control a terminal.
     _print(("\t".join(map(safe, each.split("\t"))) if sys.stdout.isatty() else each) for each in lines)
     return GOOD

@@ -1,4 +1,4 @@
-"""The brokers and the registry that a command line names, and a file of settings for both."""
+"""The brokers and the registry named on the command line, and a file of settings for both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REGISTRY_PREFIXES = ("schemaRegistry.", "schema.registry.")
 
 
 def add_registry(parser: argparse.ArgumentParser) -> None:
-    """Declare what names a registry; the file of `add_kafka` may name it, too."""
+    """Declare the arguments of a registry; the file of `add_kafka` may name it, too."""
     parser.add_argument(
         "--registry",
         metavar="URL,…",
@@ -37,9 +37,9 @@ def add_registry(parser: argparse.ArgumentParser) -> None:
 
 
 def kafka_and_registry(options: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the options of the Kafka client and those of the registry, with their prefixes; empty if none are given.
+    """Return the options of the Kafka client and of the registry, with their prefixes; empty if not given.
 
-    The command line goes before the file.
+    The command line takes precedence over the file.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -61,10 +61,10 @@ def kafka_and_registry(options: argparse.Namespace) -> tuple[dict[str, str], dic
 
 
 def open_registry(name: str, given: Mapping[str, str], kafka: Mapping[str, str]) -> Registry | None:
-    """Return a client of the registry; None if none is named. ``name`` stands in messages.
+    """Return a client of the registry; None if none is named. ``name`` is used in messages.
 
     Raises:
-        OptionError: an option cannot be used.
+        OptionError: an option is invalid.
     """
     if not given:
         return None

@@ -1,4 +1,4 @@
-"""What keys and values are: Avro, Protobuf or JSON by a registry's schema, JSON, text, or bytes."""
+"""Decoding of keys and values: Avro, Protobuf or JSON by a registry's schema, JSON, text, or bytes."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from sparkonce.connectors.schema_registry.wire import KEY_HEADER, VALUE_HEADER, 
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.avro.schema import parse
 from sparkonce.connectors.values.avro.types import spark_type
-from sparkonce.jobs.cli.peek.reading import Record
+from sparkonce.jobs.cli.peek.reading import FetchedRecord
 from sparkonce.kafka.protocol.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 
 MOST_WITHIN = 3
-"""How many times a type may be within itself; what is deeper is not shown."""
+"""The maximal nesting of a recursive type; deeper values are not shown."""
 _TOO_LARGE = "too large to show"
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
 class Form(StrEnum):
-    """What a key or value is shown as."""
+    """The form in which a key or value is shown."""
 
     NULL = "null"
     TREE = "tree"
-    """Objects, arrays and scalars as JSON has them."""
+    """Objects, arrays and scalars of JSON."""
     TEXT = "text"
     BYTES = "bytes"
 
@@ -56,9 +56,9 @@ class Cell:
 
     form: Form
     content: Any = None
-    """None, what `json` makes documents of, a text, or bytes."""
+    """None, a value that `json` can encode, a text, or bytes."""
     schema: SchemaName | None = None
-    """The schema that it names."""
+    """The schema that it refers to."""
     problem: str | None = None
     """Why it is shown as bytes though it names a schema, or may name one."""
 
@@ -67,17 +67,17 @@ class Cell:
 class Decoded:
     """A record, decoded."""
 
-    record: Record
+    record: FetchedRecord
     key: Cell
     value: Cell
 
 
 class Parts(NamedTuple):
-    """The parts of some keys or values, as each format has them."""
+    """Decoded fields of some keys or values, by format."""
 
     plain: Framed
     with_paths: Framed
-    """As Protobuf has them."""
+    """In Protobuf's form."""
 
 
 Reader = Callable[[Parts, Sequence[int]], list[Cell]]
@@ -89,13 +89,13 @@ LIKELY_IDS = 1 << 24
 
 
 class Decoder:
-    """Decodes records; schemas that it has seen are kept."""
+    """Decodes records; caches schemas."""
 
     def __init__(self, registry: Registry | None) -> None:
         self._registry = registry
         self._readers: dict[SchemaName, Reader] = {}
 
-    def decode(self, records: Sequence[Record]) -> list[Decoded]:
+    def decode(self, records: Sequence[FetchedRecord]) -> list[Decoded]:
         """Return records with their keys and values decoded.
 
         Raises:
@@ -130,10 +130,10 @@ class Decoder:
         return made
 
     def _reader(self, name: SchemaName) -> Reader:
-        """Return what decodes values with a schema.
+        """Return a decoder for values of a schema.
 
         Raises:
-            UnknownSchemaError: the registry does not have it, or there is no registry.
+            UnknownSchemaError: the registry lacks it, or there is no registry.
         """
         if self._registry is None:
             raise UnknownSchemaError("--registry decodes it")
@@ -151,7 +151,7 @@ def _unknown(cell: Cell, name: SchemaName, error: UnknownSchemaError, framed: Fr
 
 
 def guessed(content: bytes | None) -> Cell:
-    """Return what bytes look like that name no schema."""
+    """Guess the format of bytes without a schema."""
     if content is None:
         return Cell(Form.NULL)
     try:
@@ -165,7 +165,7 @@ def guessed(content: bytes | None) -> Cell:
 
 
 def json_tree(text: str) -> Any:
-    """Return an object or array of JSON; None of anything else, also of JSON that cannot be shown as it is."""
+    """Return a JSON object or array; None for anything else, also for JSON that cannot be shown unchanged."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -175,7 +175,7 @@ def json_tree(text: str) -> Any:
 
 
 def _loaded(text: str | bytes) -> Any:
-    """Return a document of JSON; raise ValueError for one that would be shown as another."""
+    """Return a JSON document; raise ValueError for one that would be shown differently."""
     return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
 
 
@@ -204,7 +204,7 @@ def _reader(registry: Registry, name: SchemaName) -> Reader:
             return _AvroReader(schema)
         if schema.kind == PROTOBUF:
             return _ProtobufReader(schema)
-    except ValueError as error:  # it is not a schema, or not one that columns can have
+    except ValueError as error:  # it is not a schema, or not one that columns can represent
         problem = str(error)
         return lambda parts, rows: [_undecoded(parts.plain, row, problem) for row in rows]
     if schema.kind == JSON_SCHEMA:
@@ -213,7 +213,7 @@ def _reader(registry: Registry, name: SchemaName) -> Reader:
 
 
 class _AvroReader:
-    """Decodes Avro by the schema that it was written with."""
+    """Decodes Avro with the writer's schema."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         tree = parse(schema.text, [each.text for each in schema.references], recursive=True)
@@ -225,7 +225,7 @@ class _AvroReader:
 
 
 class _ProtobufReader:
-    """Decodes Protobuf by the messages of the schema that it was written with."""
+    """Decodes Protobuf with the messages of the writer's schema."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         from sparkonce.connectors.values.protobuf.schema import compile_text, read_set  # of the extra `registry`
@@ -271,7 +271,7 @@ def _decoded(decoder: AvroDecoder | ProtobufDecoder, entry: int, framed: Framed,
             continue
         try:
             made.append(Cell(Form.TREE, plain(array[number], array.type)))
-        except (ValueError, OverflowError, ArithmeticError) as error:  # a time that Python does not have
+        except (ValueError, OverflowError, ArithmeticError) as error:  # a time that Python cannot represent
             made.append(_undecoded(framed, row, str(error)))
     return made
 
@@ -281,7 +281,7 @@ def _undecoded(framed: Framed, row: int, problem: str) -> Cell:
 
 
 def plain(value: pa.Scalar, kind: pa.DataType) -> Any:
-    """Return a value of Arrow as JSON has it: times in ISO form, bytes in base64, decimals as text."""
+    """Return an Arrow value as JSON: times in ISO form, bytes in base64, decimals as text."""
     if not value.is_valid:
         return None
     if pa.types.is_struct(kind):
@@ -312,7 +312,7 @@ def _payload(framed: Framed, row: int) -> bytes:
 
 
 def document(decoded: Decoded, topic: str) -> Mapping[str, Any]:
-    """Return a record as a document of JSON; what is bytes is in base64, under a name that says so."""
+    """Return a record as a JSON document; bytes are in base64, in a field named accordingly."""
     record = decoded.record
     made: dict[str, Any] = {"topic": topic, "partition": record.partition, "offset": record.offset}
     made |= {"timestamp": iso(record.timestamp_ms), "timestampType": record.timestamp_type}
@@ -331,7 +331,7 @@ def _named(name: str, cell: Cell) -> dict[str, Any]:
 
 
 def iso(timestamp_ms: int) -> str | None:
-    """Return a time as ISO 8601 has it, in UTC with milliseconds; the number if that has no such year, None for -1."""
+    """Return a time in ISO 8601, in UTC with milliseconds; the number if the year is out of range, None for -1."""
     if timestamp_ms == NO_TIMESTAMP:
         return None
     try:

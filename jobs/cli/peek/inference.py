@@ -1,4 +1,4 @@
-"""A schema for values of JSON, from samples: DDL for the option valueSchema."""
+"""A schema for JSON values, inferred from samples: DDL for the option valueSchema."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import reduce
 from typing import Any
 
 MAX_FIELDS = 400
-"""Names of an object; one with more is a map, if its values have one type."""
+"""The maximal number of names of an object; one with more is a map, if its values have one type."""
 MAX_DEPTH = 24
-"""Levels of types within types; what is below is text."""
+"""The maximal nesting of types; deeper values are text."""
 _LONG = range(-(2**63), 2**63)
 _DECIMAL_DIGITS = 38
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,7 +47,7 @@ Type = str | Unknown | ArrayOf | ObjectOf
 
 
 def type_of(value: Any, depth: int = 0) -> Type:
-    """Return the type of a value as ``json.loads`` returns it."""
+    """Return the type of a value from ``json.loads``."""
     if value is None:
         return Unknown()
     if isinstance(value, bool):
@@ -64,7 +64,7 @@ def type_of(value: Any, depth: int = 0) -> Type:
 
 
 def merged(one: Type, other: Type) -> Type:
-    """Return the type that holds the values of two; text holds anything."""
+    """Return the common type of two; text can represent anything."""
     if one == other or isinstance(other, Unknown):
         return one
     if isinstance(one, Unknown):
@@ -86,7 +86,7 @@ def _holding(types: Iterable[Type], first: Type = Unknown()) -> Type:
 
 
 def ddl(samples: Iterable[Mapping[str, Any]]) -> str:
-    """Return the fields of objects as DDL; empty if none of them has any."""
+    """Return the fields of objects as DDL; empty if none has any."""
     found = _holding(map(type_of, samples), ObjectOf())
     assert isinstance(found, ObjectOf), "objects make an object"
     return ", ".join(f"{_name(name)} {_text(kind)}" for name, kind in found.fields.items() if name)

@@ -1,6 +1,6 @@
-"""Which records are looked at: a few from the start of partitions, from their ends, or as they arrive.
+"""The records to show: a few from the start of partitions, from their ends, or new ones.
 
-Records are fetched and decoded as by the source; offsets and timestamps become ranges here.
+Records are fetched and decoded as in the source; this module turns offsets and timestamps into ranges.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, MissingTopic
 
 COLUMNS = (KEY, VALUE, OFFSET, RAW_TIMESTAMP, TIMESTAMP_TYPE, HEADERS)
 FETCH_BYTES = 256 << 10
-"""What one fetch asks for, unless the user says otherwise: a few records are wanted, not megabytes."""
+"""The size of one fetch, by default: a few records are needed, not megabytes."""
 FETCH = "kafka.max.partition.fetch.bytes"
 POLL_S = 0.5
 WIDEN = 8
-"""By how much more offsets are read, where the last ones hold fewer records than wanted."""
+"""The factor for reading more offsets if the last ones have fewer records than requested."""
 
 
 class PeekError(ValueError):
@@ -35,13 +35,13 @@ class PeekError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FetchedRecord:
     """One record."""
 
     partition: int
     offset: int
     timestamp_ms: int
-    """As Kafka has it: any number."""
+    """As Kafka stores it: any number."""
     timestamp_type: int
     key: bytes | None
     value: bytes | None
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An offset, or how many offsets before the end; what is outside a log stands for its nearer end."""
+    """An offset, or a number of offsets before the end; clamped to the log."""
 
     offset: int
     from_end: bool = False
@@ -65,7 +65,7 @@ FIRST, LAST = Start(0), Start(0, from_end=True)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which records of a topic."""
+    """Which records of a topic to read."""
 
     partitions: tuple[int, ...] = ()
     """Empty for all."""
@@ -86,7 +86,7 @@ class TopicReader:
         """``kafka`` are options with the prefix ``kafka.``; only records that ``keep`` returns count.
 
         Raises:
-            OptionError: one cannot be used.
+            OptionError: one is invalid.
         """
         given = {FETCH: str(FETCH_BYTES), **kafka, "failOnDataLoss": "false", "subscribe": topic}
         options = SourceOptions.read(given)
@@ -94,7 +94,7 @@ class TopicReader:
         self._topic, self._keep = topic, keep
         self._client = Client(self._options.settings)
         self._fetching = Client(self._options.settings)
-        """Has a request under way while records are taken, so that nothing else may be asked on its connections."""
+        """While records are read it has a request in flight, so no other request may use its connections."""
 
     def close(self) -> None:
         """Close its connections."""
@@ -102,7 +102,7 @@ class TopicReader:
         self._fetching.close()
 
     def bounds(self, wanted: Wanted) -> dict[int, tuple[int, int]]:
-        """Return the offsets of each wanted partition, from the first to the one after the last.
+        """Return the first offset of each requested partition, and the one after the last.
 
         Raises:
             PeekError: the topic, or a partition of it, does not exist.
@@ -116,18 +116,20 @@ class TopicReader:
             starts = {each: wanted.start.within(first[each], last[each]) for each in partitions}
         return {each: (max(starts[each], first[each]), ends[each]) for each in partitions}
 
-    def first(self, bounds: Mapping[int, tuple[int, int]], count: int | None, key: bytes | None) -> Iterator[Record]:
-        """Yield the first ``count`` records in order of time; for None all, one partition after the other."""
+    def first(
+        self, bounds: Mapping[int, tuple[int, int]], count: int | None, key: bytes | None
+    ) -> Iterator[FetchedRecord]:
+        """Yield the first ``count`` records by time; for None all, one partition after the other."""
         every = (self.read(partition, *bounds[partition], key) for partition in sorted(bounds))
         if count is None:
             return chain.from_iterable(every)
         return iter(_in_order(chain.from_iterable(_taken(each, count) for each in every), len(bounds))[:count])
 
-    def last(self, bounds: Mapping[int, tuple[int, int]], count: int, key: bytes | None) -> list[Record]:
-        """Return the last ``count`` records in order of time."""
-        found: list[Record] = []
+    def last(self, bounds: Mapping[int, tuple[int, int]], count: int, key: bytes | None) -> list[FetchedRecord]:
+        """Return the last ``count`` records by time."""
+        found: list[FetchedRecord] = []
         for partition, (first, end) in sorted(bounds.items()):
-            width, records = count, list[Record]()
+            width, records = count, list[FetchedRecord]()
             while True:
                 start = max(first, end - width)
                 records = list(self.read(partition, start, end, key))
@@ -139,8 +141,8 @@ class TopicReader:
 
     def follow(
         self, positions: Mapping[int, tuple[int, int]], key: bytes | None, wait: Callable[[float], None] = time.sleep
-    ) -> Iterator[list[Record]]:
-        """Yield what is there and what arrives, without an end, from the first of each two offsets on."""
+    ) -> Iterator[list[FetchedRecord]]:
+        """Yield existing and new records without end, from the first of each two offsets on."""
         at = {partition: start for partition, (start, _) in positions.items()}
         while True:
             ends = self._offsets(at, LATEST)
@@ -152,8 +154,8 @@ class TopicReader:
                 wait(POLL_S)
             at = {each: max(at[each], ends[each]) for each in at}
 
-    def read(self, partition: int, start: int, end: int, key: bytes | None = None) -> Generator[Record]:
-        """Yield the records of a partition from one offset to before another; with ``key``, those that have it."""
+    def read(self, partition: int, start: int, end: int, key: bytes | None = None) -> Generator[FetchedRecord]:
+        """Yield a partition's records in a range of offsets; with ``key``, only those with that key."""
         if start >= end:
             return
         topic_id = self._client.topics([self._topic])[self._topic].topic_id
@@ -185,20 +187,20 @@ class TopicReader:
         return {each: last[each] if offset == NO_MATCH else offset for each, offset in found.items()}
 
 
-def _taken(records: Iterator[Record], count: int) -> list[Record]:
+def _taken(records: Iterator[FetchedRecord], count: int) -> list[FetchedRecord]:
     return list(islice(records, count))
 
 
-def _in_order(records: Iterator[Record] | list[Record], partitions: int) -> list[Record]:
-    """Sort by time; in one partition the offsets are the order, whatever the timestamps are."""
+def _in_order(records: Iterator[FetchedRecord] | list[FetchedRecord], partitions: int) -> list[FetchedRecord]:
+    """Sort by time; within a partition by offset, whatever the timestamps are."""
     if partitions == 1:
         return list(records)
     return sorted(records, key=lambda each: (each.timestamp_ms, each.partition, each.offset))
 
 
-def _records(batch: pa.RecordBatch, partition: int) -> Iterator[Record]:
+def _records(batch: pa.RecordBatch, partition: int) -> Iterator[FetchedRecord]:
     columns = {name: batch.column(name) for name in COLUMNS}
     for row in range(batch.num_rows):
         key, value, offset, timestamp, kind, headers = (columns[name][row].as_py() for name in COLUMNS)
         pairs = tuple((each["key"], each["value"]) for each in headers or ())
-        yield Record(partition, offset, timestamp, kind, key, value, pairs)
+        yield FetchedRecord(partition, offset, timestamp, kind, key, value, pairs)

@@ -1,4 +1,4 @@
-"""Records as lines: a table, blocks with indented JSON, documents of JSON, or the bytes of values.
+"""Records as text: a table, blocks with indented JSON, JSON documents, or the bytes of values.
 
 Whatever is in a record, a terminal only gets printable characters and the joiners of scripts and emoji: all others are
 written as escapes. What differs looks different: a text that would look like null, nothing or bytes is in quotes.
@@ -15,7 +15,7 @@ from sparkonce.jobs.cli.peek.decoding import Cell, Decoded, Form, document, gues
 TABLE, PRETTY, JSON, RAW = "table", "pretty", "json", "raw"
 FORMS = (TABLE, PRETTY, JSON, RAW)
 MAX_BYTES_SHOWN = 256
-"""Bytes of a binary value in a table or a block; the other forms have all."""
+"""The number of bytes of a binary value in a table or a block; other forms have all."""
 MAX_KEY, MAX_HEADERS = 40, 60
 """Characters of these columns of a table."""
 LEAST = 8
@@ -27,8 +27,8 @@ _JOINER = re.compile(r"(?<=[^\x00-\x7f\u200c\u200d])([\u200c\u200d])")
 
 
 def safe(text: str) -> str:
-    """Return a text with escapes in place of what is not printable: control characters, and those that change order."""
-    if text.isprintable():  # of a megabyte, too
+    """Return a text with unprintable characters escaped: control characters, and those that change text direction."""
+    if text.isprintable():  # fast for a megabyte, too
         return text
     escapes = {ord(each): _escape(each) for each in set(text) if not each.isprintable()}
     return "".join(part if at % 2 else part.translate(escapes) for at, part in enumerate(_JOINER.split(text)))
@@ -139,11 +139,11 @@ def block(each: Decoded) -> Iterator[str]:
 
 
 def as_json(each: Decoded, topic: str) -> str:
-    """Return a record as one document of JSON, in ASCII."""
+    """Return a record as one JSON document, in ASCII."""
     return json.dumps(document(each, topic))
 
 
 def raw(each: Decoded, *, terminal: bool) -> bytes:
-    """Return the bytes of a value as the topic has them, and the end of a line; what a terminal gets is escaped."""
+    """Return the bytes of a value as stored, and a line end; for a terminal, escaped."""
     value = each.record.value or b""
     return (safe(value.decode(errors="backslashreplace")).encode() if terminal else value) + b"\n"

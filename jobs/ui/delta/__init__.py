@@ -1,1 +1,1 @@
-"""What pages show of Delta tables and checkpoints: followed, audited as they grow, and traced; values only, no HTML."""
+"""The state of Delta tables and checkpoints for pages: followed, audited as they grow, and traced; no HTML."""

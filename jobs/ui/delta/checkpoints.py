@@ -1,7 +1,7 @@
-"""A query's checkpoint as a page sees it: which batches Spark has planned and finished, when, and up to which offsets.
+"""The state of a query's checkpoint: planned and finished batches, their times, and their offsets.
 
 Spark writes ``offsets/<N>`` when it has planned batch N, and ``commits/<N>`` when the sink has returned; it keeps the
-newest hundred. Nothing of it is written here.
+newest hundred. This module only reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparkonce.offset_store.offsets import OffsetFormatError, SourceOffset, is_o
 
 PLANNED, DONE = "offsets", "commits"
 TIME = "batchTimestampMs"
-"""The field of a batch's entry with the time when it was planned."""
+"""The field of a batch's entry with its planning time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,38 +28,38 @@ class SourceState:
     next: Mapping[Slot, int]
     """The next offset of each topic and partition; empty for other kinds."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """By the topic's name, where the source keeps them."""
+    """By topic name, if the source stores names."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """A checkpoint at one look."""
+    """The state of a checkpoint."""
 
     place: str
     query_id: str
     planned: Mapping[int, int]
-    """When each batch was planned, in ms since 1970: the newest ones."""
+    """When each of the newest batches was planned, in ms since 1970."""
     done: Mapping[int, int]
-    """When Spark noted that each batch was finished."""
+    """When Spark recorded each batch as finished."""
     sources: tuple[SourceState, ...] = ()
     is_stateful: bool = False
 
     @property
     def newest(self) -> int | None:
-        """The newest planned batch; None before the first."""
+        """The newest planned batch; None if there is none."""
         return max(self.planned, default=None)
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its newest batch is planned and not finished: it runs, or its driver is gone."""
+        """Whether its newest batch is planned and not finished: it is running, or its driver has died."""
         return self.newest is not None and self.newest not in self.done
 
 
 def read_checkpoint(place: str, storage_options: Mapping[str, str]) -> CheckpointState:
-    """Look at a checkpoint.
+    """Read a checkpoint.
 
     Raises:
-        CheckpointError: if it is none, or cannot be read.
+        CheckpointError: if it is not a checkpoint, or cannot be read.
     """
     checkpoint = Checkpoint.open(place, storage_options if "://" in place else None)
     query_id = checkpoint.query_id()

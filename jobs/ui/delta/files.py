@@ -1,4 +1,4 @@
-"""The data files of a table: how many, of which sizes, which could be merged, and which no commit names."""
+"""The data files of a table: number, sizes, those that could be merged, and those that no commit names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.locations import Location
 
 BOUNDS = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 32 << 20, 128 << 20)
-"""Where the classes of sizes end."""
+"""The upper bounds of the size classes."""
 ORPHAN_AGE_MS = 7 * 24 * 3600 * 1000
-"""How old a file must be for `sparkonce clean` to remove it by default."""
+"""The age at which `sparkonce clean` removes a file by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,24 @@ class FilesState:
     files: int
     size: int
     rows: int | None
-    """None if some file does not say how many it has."""
+    """None if some file does not record its rows."""
     classes: tuple[tuple[int | None, int], ...]
     """Upper bound (None for the last) and number of files of each class of sizes."""
     to_merge: int
     """Files that `sparkonce compact` would merge."""
     to_merge_bytes: int
     partitions: int
-    """The partitions of the table that these are in."""
+    """The partitions of the table with such files."""
 
     @property
     def largest_class(self) -> int:
-        """How many files the fullest class has."""
+        """The number of files in the largest class."""
         return max((count for _, count in self.classes), default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed:
-    """Data files in the folder that no commit names, as of one look."""
+class UnnamedFiles:
+    """Data files in the folder that no commit names, at one time."""
 
     version: int
     looked_at_ms: int
@@ -55,11 +55,11 @@ class Unnamed:
     old: tuple[FolderFile, ...]
     """Older than `ORPHAN_AGE_MS`."""
     young: tuple[FolderFile, ...]
-    """They may belong to a batch that runs."""
+    """They may belong to a running batch."""
 
 
 def files_of(table: DeltaTable) -> FilesState:
-    """Look at the files of a table's version."""
+    """Return the files of a table's version."""
     adds = pa.table(table.get_add_actions(flatten=True))
     sizes, counts = adds["size_bytes"], adds["num_records"]
     small = small_files(table)
@@ -81,26 +81,26 @@ def files_of(table: DeltaTable) -> FilesState:
     )
 
 
-def unnamed_of(location: Location, storage_options: Mapping[str, str]) -> Unnamed:
-    """Look at the folder and all kept commits: as slow as both are large.
+def unnamed_of(location: Location, storage_options: Mapping[str, str]) -> UnnamedFiles:
+    """List the folder and read all kept commits: slow for large ones.
 
     Raises:
         OffsetStoreError: if folder or log cannot be read to the end.
     """
     now = now_ms()
     found = TableFolder.open(location, storage_options).find(ORPHAN_AGE_MS, now)
-    return Unnamed(found.version, now, found.named, found.orphans, found.young)
+    return UnnamedFiles(found.version, now, found.named, found.orphans, found.young)
 
 
 class FilesWatch:
-    """The files of one table, looked at again when its version has moved, and not too often; for one thread."""
+    """The files of one table, read again when its version has changed, and not too often; for one thread."""
 
     def __init__(self) -> None:
         self._state: FilesState | None = None
         self._not_before_s = 0.0
 
     def look(self, table: DeltaTable) -> FilesState:
-        """Return what is known; it may be of a version somewhat older than the table's."""
+        """Return the known state, perhaps of a slightly older version."""
         began_s = time.monotonic()
         if self._state is None or (self._state.version != table.version() and began_s >= self._not_before_s):
             self._state = files_of(table)

@@ -1,10 +1,10 @@
-"""A Delta table that is followed: its log is read once, a part at each look, and then only what is new.
+"""A Delta table that is followed: its log is read once, in parts, and then only new commits.
 
-Reading a log of 100,000 versions takes 20 seconds, so nothing here reads all of it for one answer. Each look reads on
-for `BUDGET_S` at most; until the newest version is reached, the audit has no verdict, and says how far it is. From then
-on a look costs one question to the file system, and a commit is judged a moment after it was made.
+Reading a log of 100,000 versions takes 20 seconds, so no single request reads all of it. Each call reads on
+for at most `BUDGET_S`; until the newest version is reached, the audit reports its progress instead of a verdict. Then
+a call costs one request to the file system, and a commit is audited a moment after it was made.
 
-The audit is that of `sparkonce audit`, finished again after each commit. What it leaves to that command is reported as
+The audit is that of `sparkonce audit`, updated after each commit. What only that command checks is reported as
 not examined.
 """
 
@@ -43,12 +43,12 @@ MAX_FILES = 1_000_000
 FILES_EVERY_S, REMOTE_FILES_EVERY_S = 2.0, 60.0
 """The least time between two looks at the data files, in a folder and in an object store; it grows with their cost."""
 MAX_COVERED = 100
-"""Stretches of one chain that are shown."""
+"""The number of stretches of one chain to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainState:
-    """One partition of one source of one application, as far as the log was read."""
+    """One partition of one source of one application, as far as the log has been read."""
 
     app_id: str
     source: str
@@ -57,16 +57,16 @@ class ChainState:
     topic_id: str
     partition: int
     covered: tuple[tuple[int, int], ...]
-    """What kept commits cover, each offset once: one stretch if nothing is missing."""
+    """The offsets in kept commits, each once: one stretch if nothing is missing."""
     stretches: int
-    """How many there are; `covered` has the first ones."""
+    """The number of stretches; `covered` has the first ones."""
     end: int | None
     stored: int | None
     commits: int
 
     @property
     def start(self) -> int | None:
-        """The first offset that a kept commit covers."""
+        """The first offset in a kept commit."""
         return self.covered[0][0] if self.covered else None
 
     @property
@@ -77,18 +77,18 @@ class ChainState:
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """What is known of a table's log by now."""
+    """What is known of a table's log."""
 
     verdict: Verdict | None
     """None while the log is being read."""
     read: int = 0
-    """Commits that were read."""
+    """The number of commits read."""
     kept: int = 0
-    """Commits that the log has."""
+    """The number of commits in the log."""
     summary: str = ""
     """The last line of `sparkonce audit`."""
     findings: tuple[tuple[str, str], ...] = ()
-    """Each as ``wrong``, ``unseen`` or ``warning``, and in words; the first few of each kind."""
+    """Each as ``wrong``, ``unseen`` or ``warning``, with a text; the first few of each kind."""
     more_findings: int = 0
     problems: frozenset[Problem] = frozenset()
     """What was found, warnings included."""
@@ -98,7 +98,7 @@ class AuditState:
 
     @property
     def words(self) -> str:
-        """Say what the verdict means, in a sentence."""
+        """Describe the verdict in a sentence."""
         if self.verdict is None:
             return f"The log is being read: {self.read:,} of {self.kept:,} commits. Nothing is proven before its end."
         if self.verdict is Verdict.PROVEN:
@@ -118,16 +118,16 @@ _NOT_LOOKED_FOR = Finding(Problem.FILES_NOT_EXAMINED, "the data files were not l
 
 @dataclass(slots=True)
 class Reading:
-    """One table, as long as it is the same one."""
+    """One table, until it is replaced by another one."""
 
     log: CommitLog
     auditor: Auditor
     stored: StoredTransactions
     beside: tuple[Finding, ...]
-    """What is not in commits, and does not change."""
+    """Metadata outside commits, which does not change."""
     next_version: int
     mark: tuple[int, int] | None = None
-    """Size and time of the last file that was read: another one there means another table."""
+    """Size and time of the last file read: a changed one means another table."""
     ranges: RangeIndex = field(default_factory=RangeIndex)
     queries: QueriesSeen = field(default_factory=QueriesSeen)
     files: dict[str, int] = field(default_factory=dict)
@@ -152,16 +152,16 @@ class FollowedTable:
     def __init__(
         self, location: Location, storage_options: Mapping[str, str] | None = None, budget_s: float = BUDGET_S
     ) -> None:
-        """``budget_s`` is how long one look may read on."""
+        """``budget_s`` limits the time of one call."""
         self.location = location
         self.budget_s = budget_s
         self.storage_options = dict(storage_options or {})
         self.lock = threading.RLock()
-        """Held by those who read `reading`."""
+        """Held by readers of `reading`."""
         self._reading: Reading | None = None
 
     def look(self, budget_s: float | None = None) -> AuditState:
-        """Read what is new, as far as ``budget_s`` goes (None: this table's own), and return what is known.
+        """Read new commits for at most ``budget_s`` (None: this table's own), and return the state.
 
         Raises:
             OffsetStoreError: if the table is not there, or its log cannot be read.
@@ -178,12 +178,12 @@ class FollowedTable:
 
     @property
     def known(self) -> AuditState | None:
-        """What the last look returned; None before the first, and after one that failed."""
+        """The result of the last call of `look`; None before the first, and after a failed one."""
         reading = self._reading
         return None if reading is None else reading.audit
 
     def reading(self) -> Reading:
-        """Return what looks have read so far; look if none has.
+        """Return what has been read so far; read if nothing has.
 
         Raises:
             OffsetStoreError: as `look`.
@@ -195,20 +195,20 @@ class FollowedTable:
             return self._reading
 
     def _follow(self) -> Reading:
-        """Bring the handle to the newest version; begin anew if it is another table, or the first look."""
+        """Update the handle to the newest version; start anew for another table, or the first time."""
         if self._reading is None or not self._brought_on(self._reading):
             self._reading = None
             self._reading = self._open()
         return self._reading
 
     def _brought_on(self, reading: Reading) -> bool:
-        """Bring the handle to the newest version; False if it is of another table by now, or cannot be brought on."""
+        """Update the handle to the newest version; False if the table was replaced, or it fails."""
         if self._mark(reading, reading.next_version - 1) != reading.mark:
             return False
         newest = reading.log.newest_version
-        listed = reading.listed.get("", lambda: _newest_listed(reading.log.log))  # before the next one is looked for
+        listed = reading.listed.get("", lambda: _newest_listed(reading.log.log))  # before the next one is checked
         if self._mark(reading, newest + 1) is None:
-            return listed <= newest  # later ones without the next: opening it again tells which is missing
+            return listed <= newest  # later ones without the next: reopening shows which is missing
         return _updated(reading.log.table)
 
     def _open(self) -> Reading:
@@ -253,7 +253,7 @@ def _newest_listed(log: DeltaLog) -> int:
 def _updated(table: DeltaTable) -> bool:
     try:
         table.update_incremental()
-    except (DeltaError, OSError, ValueError):  # opening it again shows what is wrong
+    except (DeltaError, OSError, ValueError):  # reopening shows what is wrong
         return False
     return True
 

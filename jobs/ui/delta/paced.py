@@ -1,4 +1,4 @@
-"""Answers that cost much, made again only after a pause that grows with their cost."""
+"""Expensive results, computed again only after a pause that grows with their cost."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PAUSE = 20
-"""An answer is kept for this many times as long as it took, at least."""
+"""A result is kept for at least this many times the time of its computation."""
 KEPT = 32
-"""Answers; the one that was asked for least recently is forgotten."""
+"""The number of results; the least recently used one is dropped."""
 
 
-class Paced(Generic[T]):
-    """Answers by their question, for several threads."""
+class PacedResults(Generic[T]):
+    """Results by key, for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
 
     def get(self, question: Hashable, answer: Callable[[], T]) -> T:
-        """Return what ``answer`` returns, now or some time ago; an error of it is not kept."""
+        """Return the result of ``answer``, now or earlier; errors are not kept."""
         began_s = time.monotonic()
         with self._lock:
             known = self._answers.get(question)

@@ -1,4 +1,4 @@
-"""Queries with their checkpoint, sources and tables: where each is, how fast, how far behind, who shares its appId.
+"""Queries with their checkpoint, sources and tables: locations, rates, lag, and others with the same appId.
 
 A query is known by Spark's id of it, which its checkpoint has and every commit of it records, as does every decision of
 a query into topics. Of a checkpoint whose query writes to none of the known tables and topics, only Spark's own log is
@@ -27,25 +27,25 @@ from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import PartitionKey
 
 FIRST_LOOKS_S = 4.0
-"""How long one look opens tables that no look has opened yet; those that are left are opened by the next ones."""
+"""How long one call opens new tables; the next calls open the rest."""
 
 SETTLED_MS = 5_000
-"""A log counts as shorter than what a query has read if its end was looked up this long after the query's last batch:
-a query that runs may have read records that came after the look. The two times are of different clocks."""
+"""A log counts as shorter than what a query has read if its end was requested this long after the query's last batch:
+a running query may have read later records. The two times are of different clocks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """Where logs end, as of one look."""
+class EndOffsets:
+    """The end offsets of logs at one time."""
 
     of: Callable[[str, str, int], int | None]
-    """Takes the topic's name, its id ("" if unknown) and the partition; None: unknown."""
+    """Receives the topic's name, its id ("" if unknown) and the partition; None: unknown."""
     at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What one table shows of a query."""
+    """A query's state in one table."""
 
     watch: TableWatch
     app_id: str
@@ -72,18 +72,18 @@ class PartitionRow:
     stored: int | None
     """The next offset after the newest committed batch."""
     last_records: int | None
-    """How many offsets the newest committed batch that moved it covers."""
+    """The number of offsets in the newest committed batch that moved it."""
     log_end: int | None
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are not committed yet; negative if the log ended before the committed offset."""
+        """Uncommitted offsets; negative if the log ended before the committed offset."""
         at = self.stored if self.stored is not None else self.planned
         return None if at is None or self.log_end is None else self.log_end - at
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherQuery:
     """Another query with the same appId, or another checkpoint of the same query."""
 
     what: str
@@ -104,17 +104,17 @@ class Pipeline:
     topic_sinks: tuple[TopicQuery, ...]
     partitions: tuple[PartitionRow, ...]
     minutes: tuple[tuple[int, Minute], ...]
-    """The last hour up to the newest commit, or up to now: each minute's start, and what was committed."""
+    """The last hour up to the newest commit, or up to now: the start of each minute, and its commits."""
     is_past: bool
-    """Whether that hour ended long ago."""
-    others: tuple[Other, ...]
+    """Whether that hour is long past."""
+    others: tuple[OtherQuery, ...]
     ends_at_ms: int
     """When the ends of logs were looked at."""
     run: Run | None
     """What its listener has heard."""
     looked_at_ms: int
     other_sources: tuple[str, ...] = ()
-    """Its sources that do not read topics."""
+    """Its sources other than topics."""
 
     @property
     def targets(self) -> Sequence[Sink | TopicQuery]:
@@ -166,28 +166,28 @@ class Pipeline:
 
     @property
     def most_in_a_minute(self) -> int:
-        """For the scale of the chart."""
+        """The maximum, for the scale of the chart."""
         return max((minute.records for _, minute in self.minutes), default=0)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it reads."""
+        """Its topics."""
         return tuple(dict.fromkeys(each.topic for each in self.partitions))
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All that it reads."""
+        """Its sources."""
         return (*self.topics, *self.other_sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that was found at one look."""
+    """The state of all tables and checkpoints."""
 
     checkpoints: tuple[CheckpointState, ...]
     tables: tuple[TableWatch, ...]
     problems: Mapping[str, str]
-    """By place, what could not be read."""
+    """Locations that could not be read, with the error."""
     still_reading: tuple[TableWatch, ...]
     """Tables whose log is not at its end: queries of them may be missing, or seem older than they are."""
     topic_queries: tuple[TopicQuery, ...] = ()
@@ -196,7 +196,7 @@ class Known:
 
 
 def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: Mapping[str, str]) -> Known:
-    """Look at checkpoints and tables."""
+    """Read checkpoints and tables."""
     checkpoints, tables, problems, reading = list[CheckpointState](), list[TableWatch](), dict[str, str](), []
     for place in places:
         try:
@@ -217,8 +217,8 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
     return Known(tuple(checkpoints), tuple(tables), problems, tuple(reading))
 
 
-def pipelines(known: Known, ends: Ends, now_ms: int) -> list[Pipeline]:
-    """Return all queries, the one that was last at work first."""
+def pipelines(known: Known, ends: EndOffsets, now_ms: int) -> list[Pipeline]:
+    """Return all queries, the most recently active first."""
     seen = _seen(known.tables)
     ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
     ids |= dict.fromkeys(each.query_id for each in known.topic_queries)
@@ -263,7 +263,7 @@ def _seen(tables: Iterable[TableWatch]) -> list[tuple[TableWatch, QuerySeen]]:
 
 
 def _pipeline(
-    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], ends: Ends, now_ms: int
+    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], ends: EndOffsets, now_ms: int
 ) -> Pipeline:
     own = [(watch, query) for watch, query in seen if query.query_id == query_id]
     copies = [each for each in known.checkpoints if each.query_id == query_id]
@@ -333,7 +333,7 @@ def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, M
     if newest is None:
         return (), False
     last = now_ms // MINUTE_MS
-    is_past = newest < last - MINUTES or newest > last  # a clock that is ahead of ours, too
+    is_past = newest < last - MINUTES or newest > last  # also for a clock ahead of ours
     last = newest if is_past else last
     found = []
     for number in range(last - MINUTES + 1, last + 1):
@@ -352,13 +352,13 @@ def _others(
     copies: Sequence[CheckpointState],
     own: Sequence[tuple[TableWatch, QuerySeen]],
     seen: Sequence[tuple[TableWatch, QuerySeen]],
-) -> Iterable[Other]:
+) -> Iterable[OtherQuery]:
     app_ids = {query.app_id for _, query in own}
     last_ms = max((query.last_ms for _, query in own), default=0)
     for copy in copies:
         if copy is not checkpoint:
             what = f"another checkpoint of this query: {copy.place}"
-            yield Other(what, max(copy.planned.values(), default=None), is_newer=False)
+            yield OtherQuery(what, max(copy.planned.values(), default=None), is_newer=False)
     for watch, query in seen:
         if query.app_id in app_ids and query.query_id != query_id:
             what = f"query {query.query_id} in {watch.name}, batch {query.last_batch} in version {query.last_version}"

@@ -1,9 +1,9 @@
-"""Whether a stretch of offsets was written once, by the commits that cover it; and what of that is not known.
+"""Whether a range of offsets was written once, by the commits that cover it; and what is unknown about it.
 
-"Proven" takes all of these: the audit has read the whole log and found nothing wrong, exactly one commit stores these
-offsets, exactly one holds their rows, both are of one attempt, and no other application or source has written them here
-as well. Whatever is missing makes it "unknown"; two commits with the same rows contradict it. Commits that a restore
-took back do not count.
+"Proven" requires: the audit has read the whole log and found nothing wrong, exactly one commit stores these
+offsets, exactly one has their rows, both are of one attempt, and no other application or source has written them here.
+Anything missing makes it "unknown"; two commits with the same rows contradict it. Commits that a restore
+reverted do not count.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _ROWS_TOUCHED = {
 
 
 MAX_OTHERS = 5
-"""Commits of other applications that are named."""
+"""The number of commits of other applications to name."""
 
 
 class Level(Enum):
-    """What a statement is worth."""
+    """The certainty of a statement."""
 
     PROVEN = "proven"
     KNOWN = "known"
-    """Read from the log or the table; nothing was proven by it."""
+    """Read from the log or the table; it proves nothing."""
     UNKNOWN = "unknown"
     CONTRADICTED = "contradicted"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One thing that is known, or is not."""
+    """One known or unknown fact."""
 
     level: Level
     text: str
@@ -49,16 +49,16 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is known of a stretch of one partition, as one source of one application has read it."""
+    """What is known of a range of one partition, as read by one source of one application."""
 
     owner: Owner
     start: int
     end: int
     statements: tuple[Statement, ...]
-    """The first says whether it was written once."""
+    """The first one says whether it was written once."""
     coverings: tuple[Covering, ...]
     undone: tuple[Covering, ...] = ()
-    """Commits that a restore took back."""
+    """Commits that a restore reverted."""
 
     @property
     def level(self) -> Level:
@@ -67,7 +67,7 @@ class Proof:
 
 
 def prove(watch: TableWatch, owner: Owner, start: int, end: int) -> Proof:
-    """Look whether offsets ``[start, end)`` of an owner were written once.
+    """Check whether offsets ``[start, end)`` of an owner were written once.
 
     Raises:
         OffsetStoreError: if the log cannot be read.
@@ -94,7 +94,7 @@ def prove(watch: TableWatch, owner: Owner, start: int, end: int) -> Proof:
 
 
 def _why_unknown(audit: AuditState, ranges: RangeIndex, newest: int) -> str | None:
-    """Return why nothing can be proven of any offset of the table; None if something can."""
+    """Return why nothing can be proven about any offset of the table; None if something can."""
     if audit.verdict is None:
         return f"the log is still being read: {audit.read:,} of {audit.kept:,} commits"
     if ranges.complete_to is not None and ranges.complete_to < newest:
@@ -154,7 +154,7 @@ def _by_others_too(owner: Owner, others: Sequence[Covering]) -> Statement:
 def _of_one_attempt(watch: TableWatch, one: Covering, other: Covering) -> bool:
     try:
         batches = [watch.version(each.version).batch for each in (one, other)]
-    except OffsetStoreError:  # cleaned up since
+    except OffsetStoreError:  # deleted by log cleanup since
         return False
     attempts = {batch.record.attempt_id for batch in batches if batch is not None}
     return len(attempts) == 1 and None not in batches

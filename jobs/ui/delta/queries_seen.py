@@ -1,4 +1,4 @@
-"""What a table's commits show of the queries that write to it: batches, rates, guarantees, and who shares an appId."""
+"""The queries that write to a table, by its commits: batches, rates, guarantees, and shared appIds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import CommittedBatch, PartitionKey, Writes
 
 RECENT = 64
-"""Commits of a query that are kept in full."""
+"""The number of commits of a query to keep in full."""
 MINUTES = 60
 MINUTE_MS = 60_000
 MAX_QUERIES = 500
-"""Of a table; further ones, of an application that never keeps its checkpoint, replace those seen least recently."""
+"""Per table; further ones, of an application that always deletes its checkpoint, replace the least recent ones."""
 MAX_SWITCHES = 20
 
 BOTH = Writes.ROWS | Writes.OFFSETS
@@ -23,22 +23,22 @@ BOTH = Writes.ROWS | Writes.OFFSETS
 
 @dataclass(slots=True)
 class Minute:
-    """What was committed in one minute."""
+    """The commits of one minute."""
 
     batches: int = 0
     records: int = 0
-    """Offsets that were moved: gaps and markers of transactions count."""
+    """Offsets covered: including gaps and transaction markers."""
     rows: int | None = None
-    """Rows written; None where nobody counted."""
+    """Rows written; None if not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Another query of an application went on."""
+    """A change of an application's query."""
 
     app_id: str
     before: str
-    """The query id that had written until then."""
+    """The id of the previous query."""
     after: str
     version: int
     at_ms: int
@@ -46,7 +46,7 @@ class Switch:
 
 @dataclass(slots=True)
 class QuerySeen:
-    """One query, by its appId and Spark's id of it; the latter lives as long as its checkpoint."""
+    """One query, by its appId and its Spark id; the latter is kept with the checkpoint."""
 
     app_id: str
     query_id: str
@@ -55,7 +55,7 @@ class QuerySeen:
     last_batch: int = -1
     commits: int = 0
     guarantee: Guarantee | None = None
-    """By the order of the newest attempt's two writes; None while only one of the two was seen."""
+    """By the order of the newest attempt's two writes; None while only one of them was seen."""
     ends: dict[PartitionKey, OffsetRange] = field(default_factory=dict)
     """The newest range of each partition."""
     recent: deque[CommittedBatch] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -64,7 +64,7 @@ class QuerySeen:
     _half: tuple[str, Writes] | None = None
 
     def copy(self) -> QuerySeen:
-        """Return what is known by now, which other threads do not change any more."""
+        """Return a copy of the current state, which other threads do not change."""
         return replace(self, ends=self.ends.copy(), recent=self.recent.copy(), minutes=self.minutes.copy())
 
     def add(self, batch: CommittedBatch) -> None:
@@ -111,10 +111,10 @@ class QueriesSeen:
     switches: deque[Switch] = field(default_factory=lambda: deque(maxlen=MAX_SWITCHES))
 
     def add(self, batch: CommittedBatch) -> None:
-        """Add the next commit of a batch."""
+        """Add the next commit."""
         key = batch.record.app_id, batch.record.query_id
         query = self._queries.pop(key, None) or QuerySeen(*key)
-        self._queries[key] = query  # the newest is the last
+        self._queries[key] = query  # the newest is last
         query.add(batch)
         before = self._writers.get(key[0])
         if before is not None and before != key[1]:
@@ -124,5 +124,5 @@ class QueriesSeen:
             del self._queries[next(iter(self._queries))]
 
     def all(self) -> Mapping[tuple[str, str], QuerySeen]:
-        """Return the queries by appId and query id, the one that wrote last at the end."""
+        """Return the queries by appId and query id, the most recent one last."""
         return self._queries

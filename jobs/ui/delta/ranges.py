@@ -1,7 +1,7 @@
-"""Which commits cover an offset: the ranges of all commits that were read, by partition.
+"""Which commits cover an offset: the ranges of all commits read, by partition.
 
-The audit only keeps where each chain ends. To find the batch of one record, and whether another commit covers it as
-well, the ranges themselves are kept, in arrays: 25 bytes for a partition of a commit, up to `MAX_RANGES`.
+The audit only stores the end of each chain. To find the batch of one record, and other commits that cover it,
+the ranges themselves are stored, in arrays: 25 bytes per partition of a commit, up to `MAX_RANGES`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import CommittedBatch, PartitionKey, Writes
 
 MAX_RANGES = 4_000_000
-"""A hundred megabytes. Ranges of later commits are not kept: `RangeIndex.complete_to` says where that begins."""
+"""A hundred megabytes. Ranges of later commits are dropped: `RangeIndex.complete_to` is the last complete version."""
 
 Owner = tuple[str, PartitionKey]
-"""An application, and a partition as one of its sources sees it."""
+"""An application, and a partition of one of its sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """One commit whose record covers an offset."""
+    """One commit that covers an offset."""
 
     version: int
     app_id: str
@@ -38,7 +38,7 @@ class Covering:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the commit holds the rows of the range."""
+        """Whether the commit has the rows of the range."""
         return Writes.ROWS in self.writes
 
     @property
@@ -48,7 +48,7 @@ class Covering:
 
     @property
     def owner(self) -> Owner:
-        """Whose range it is."""
+        """The owner of the range."""
         return self.app_id, (self.source, TopicPartition(self.topic, self.topic_id, self.partition))
 
 
@@ -58,12 +58,12 @@ class Restore:
 
     version: int
     to: int | None
-    """None where it is not known."""
+    """None if unknown."""
     with_offsets: bool
-    """Whether it reverted the offsets, too; Delta's own does not."""
+    """Whether it also reverted the offsets; Delta's own does not."""
 
     def undoes(self, covering: Covering) -> bool:
-        """Whether what a commit wrote was taken back, or may have been."""
+        """Whether a commit was reverted, or may have been."""
         return covering.version < self.version and (self.to is None or self.to < covering.version)
 
 
@@ -83,9 +83,9 @@ class RangeIndex:
 
     most: int = MAX_RANGES
     complete_to: int | None = None
-    """The last version whose ranges are all here, once the index is full; None before."""
+    """The last complete version, once the index is full; None before."""
     restores: list[Restore] = field(default_factory=list)
-    """Commits that took rows back, in the order of versions."""
+    """Commits that reverted rows, in the order of versions."""
     _owners: dict[Owner, _Ranges] = field(default_factory=dict)
     _size: int = 0
 
@@ -106,11 +106,11 @@ class RangeIndex:
             ranges.writes.append(batch.writes.value)
 
     def is_undone(self, covering: Covering) -> bool:
-        """Whether restores with offsets leave out what a commit wrote; one may bring back what one before took."""
-        newest: int | None = None  # of the versions that the table goes back to
+        """Whether restores with offsets revert a commit; one may bring back what an earlier one reverted."""
+        newest: int | None = None  # the versions to which the table is restored
         for restore in reversed([each for each in self.restores if each.with_offsets]):
             if newest is not None and restore.version > newest:
-                continue  # it was undone itself
+                continue  # it was reverted itself
             if covering.version > restore.version:
                 break
             if restore.to is None:
@@ -119,7 +119,7 @@ class RangeIndex:
         return newest is not None and covering.version > newest
 
     def owners(self) -> list[Owner]:
-        """Return whose ranges there are."""
+        """Return the owners of ranges."""
         return sorted(self._owners)
 
     def covering(self, topic: str | None, partition: int, offset: int) -> list[Covering]:
@@ -147,7 +147,7 @@ class RangeIndex:
     def overlapping(self, owner: Owner, start: int, end: int) -> Iterator[Covering]:
         """Yield the commits that cover some of an owner's offsets ``[start, end)``, in the order of versions."""
         ranges, (app_id, (source, tp)) = self._owners[owner], owner
-        starts, ends = np.array(ranges.starts), np.array(ranges.ends)  # copies: an array that is shared cannot grow
+        starts, ends = np.array(ranges.starts), np.array(ranges.ends)  # copies: a shared array cannot grow
         for at in np.flatnonzero((starts < end) & (start < ends)):
             yield Covering(
                 ranges.versions[at], app_id, source, tp.topic, tp.topic_id, tp.partition, ranges.starts[at],

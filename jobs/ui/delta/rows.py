@@ -1,8 +1,8 @@
-"""Rows of a table found by conditions on its columns, each with the data file that holds it.
+"""Rows of a table found by conditions on its columns, each with its data file.
 
-The files are read one by one, the newest first, those left out whose statistics rule the conditions out. What is read
-for one answer is limited; if files were left, the answer says so. Engines do not tell the file of a row, and files
-alone do not tell which rows are deleted: tables with deletion vectors or column mapping are not searched here.
+The files are read one by one, the newest first, without those whose statistics exclude the conditions. The amount read
+for one result is limited; if files are left, the result says so. Query engines do not return the file of a row, and
+files alone do not show which rows are deleted: tables with deletion vectors or column mapping are not searched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparkonce.offset_store.errors import OffsetStoreError, plain
 MAX_ROWS = 20
 MAX_FILES = 1_000
 MAX_BYTES = 512 << 20
-"""The size of the files that are read for one answer."""
+"""The total size of files read for one result."""
 MAX_TEXT = 200
 """Characters of a value that are shown."""
 IS_NULL = "is null"
@@ -41,7 +41,7 @@ _UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
 
 
 class ConditionError(ValueError):
-    """A condition that no row can be held against; the message says what to write."""
+    """A condition that does not fit the table; the message says what to write."""
 
 
 class UnsearchableError(ValueError):
@@ -50,7 +50,7 @@ class UnsearchableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the value of a column must be."""
+    """A condition on a column's value."""
 
     column: str
     operator: str
@@ -65,9 +65,9 @@ class FoundRow:
     """One row."""
 
     path: str
-    """Of its file, as the log has it."""
+    """The path of its file, as in the log."""
     number: int
-    """Its place in the file, from 0."""
+    """Its index in the file, from 0."""
     values: Mapping[str, Any]
 
     def shown(self, column: str) -> str:
@@ -77,28 +77,28 @@ class FoundRow:
 
 @dataclass(frozen=True, slots=True)
 class RowsFound:
-    """The answer."""
+    """The result."""
 
     version: int
     columns: tuple[str, ...]
     rows: tuple[FoundRow, ...]
     files: int
-    """Files that were looked into."""
+    """The number of files read."""
     ruled_out: int
-    """Files whose statistics or partition rule the conditions out."""
+    """The number of files whose statistics or partition exclude the conditions."""
     left: int
-    """Files that were not looked into, since the limit was reached or they lie elsewhere."""
+    """The number of files not read, since the limit was reached or they are elsewhere."""
     has_more: bool
-    """Whether there may be more rows in the files that were looked into."""
+    """Whether the files read may have more matching rows."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is no further row."""
+        """Whether all rows were found."""
         return not self.left and not self.has_more
 
 
 def shown(value: object) -> str:
-    """Write a value for people."""
+    """Format a value."""
     if value is None:
         return "null"
     if isinstance(value, bytes):
@@ -112,7 +112,7 @@ def shown(value: object) -> str:
 
 
 def find_rows(table: DeltaTable, filesystem: fs.FileSystem, root: str, wanted: Sequence[Condition]) -> RowsFound:
-    """Find rows.
+    """Find matching rows.
 
     Raises:
         ConditionError: if a condition does not fit the table's columns.
@@ -147,13 +147,13 @@ def find_rows(table: DeltaTable, filesystem: fs.FileSystem, root: str, wanted: S
 
 
 def _is_elsewhere(path: str) -> bool:
-    """Whether a file is outside the table: who writes to the log could show any file that this process can read."""
+    """Whether a file is outside the table: else a log's writer could expose any file that this process can read."""
     name = unquote(path)
     return "://" in name or ".." in name.split("/")
 
 
 def check_searchable(table: DeltaTable) -> None:
-    """Check that a table's files, as they are, hold its rows.
+    """Check that a table's files alone show its rows.
 
     Raises:
         UnsearchableError: if they do not.
@@ -190,13 +190,13 @@ class _Test:
         return cls(condition.column, condition.operator, _scalar(condition, kind))
 
     def matches(self, values: pa.Array) -> pa.Array:
-        """Return for each value whether it fits; never null."""
+        """Return for each value whether it matches; never null."""
         if self.value is None:
             return pc.is_null(values)
         return pc.fill_null(_COMPARE[self.operator](values, self.value), fill_value=False)
 
     def may_match(self, least: pa.Array, most: pa.Array) -> pa.Array:
-        """Return for files of these bounds whether a value may fit; true where there are none."""
+        """Return for files with these bounds whether a value may match; true without bounds."""
         low, high = pc.less_equal(least, self.value), pc.greater_equal(most, self.value)
         allowed = {"=": pc.and_kleene(low, high), "<": pc.less(least, self.value), "<=": low}
         allowed |= {">": pc.greater(most, self.value), ">=": high}
@@ -214,9 +214,9 @@ def _scalar(condition: Condition, kind: pa.DataType) -> pa.Scalar:
 
 
 def _possible(adds: pa.Table, tests: Sequence[_Test], partition_columns: set[str]) -> pa.Array:
-    """Return for each file whether its statistics and partition leave a row possible.
+    """Return for each file whether its statistics and partition allow a matching row.
 
-    Only bounds of whole numbers, dates and texts are used: those of times are cut to milliseconds, and a float has NaN.
+    Only bounds of integers, dates and strings are used: those of times are truncated to ms, and a float has NaN.
     """
     possible = [pa.array([True] * len(adds), pa.bool_())]
     for test in tests:
@@ -248,7 +248,7 @@ def _rows_of(
     constant: Mapping[str, Any],
     limit: int,
 ) -> Iterator[FoundRow]:
-    """Yield the rows of a file that pass the tests, ``limit`` of them at most."""
+    """Yield at most ``limit`` matching rows of a file."""
     name = unquote(path)
     try:
         with filesystem.open_input_file(f"{root}/{name}") as source:
@@ -275,13 +275,13 @@ def _rows_of(
 
 def _passed(test: _Test, part: pa.Table | None, count: int, schema: pa.Schema, constant: Mapping[str, Any]) -> pa.Array:
     if test.column in constant:
-        return pa.array([True] * count)  # the file was chosen by it
+        return pa.array([True] * count)  # the file was selected by it
     if part is None or test.column not in part.column_names:
         return test.matches(pa.nulls(count, schema.field(test.column).type))
     return test.matches(part[test.column].combine_chunks())
 
 
 def _of_types(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns that the table has, with its types: other writers choose narrower ones, or views."""
+    """Return the table's columns with its types: other writers choose narrower ones, or views."""
     names = [name for name in part.column_names if name in schema.names]
     return pa.table({name: part[name].cast(schema.field(name).type) for name in names})

@@ -1,7 +1,7 @@
 """The chain of offset ranges as a picture: a strip for each partition, a box for each commit's range.
 
-Values only: where on the strip a box begins and ends, and what is wrong at it. Boxes of commits that follow each other
-touch; a gap and an overlap are boxes of their own. The picture is of the versions of one page.
+Values only: start and end of each box, and what is wrong there. Boxes of consecutive commits
+touch; a gap and an overlap are separate boxes. The picture shows the versions of one page.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparkonce.jobs.ui.delta.versions import VersionState
 from sparkonce.offset_store.record import PartitionKey, Writes
 
 MAX_STRIPS = 40
-"""Partitions that are drawn; the sums are of all."""
+"""The number of partitions to draw; the sums include all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class Box:
     """A stretch of offsets of a strip."""
 
     kind: str
-    """``range``, ``rows`` or ``offsets`` (of a commit that holds only one of the two), ``gap`` or ``overlap``."""
+    """``range``, ``rows`` or ``offsets`` (of a commit with only one of the two), ``gap`` or ``overlap``."""
     start: int
     end: int
     version: int
-    """The commit; of a gap or an overlap, the one that begins after or before the end of the one before it."""
+    """The commit; of a gap or an overlap, the one whose range begins after or before the previous end."""
     is_odd: bool = False
-    """Every other one, for two shades."""
+    """Alternating, for two shades."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Strip:
 
     @property
     def wrong(self) -> int:
-        """How many gaps and overlaps there are."""
+        """The number of gaps and overlaps."""
         return sum(box.kind in ("gap", "overlap") for box in self.boxes)
 
     @property
     def words(self) -> str:
-        """The picture in words."""
+        """Describe the picture."""
         wrong = [f"{box.kind} [{box.start}, {box.end}) at version {box.version}" for box in self.boxes if _is_bad(box)]
         commits = sum(not _is_bad(box) for box in self.boxes)
         joined = "they join without a gap or an overlap" if not wrong else "; ".join(wrong)
@@ -56,7 +56,7 @@ class Strip:
 
 
 def strips(versions: Sequence[VersionState]) -> tuple[list[Strip], int]:
-    """Return the strips of some versions, oldest first, and how many more there are than are drawn."""
+    """Return the strips of some versions, oldest first, and how many more there are."""
     boxes: dict[tuple[str, PartitionKey], list[Box]] = {}
     ends: dict[tuple[str, PartitionKey], int] = {}
     for state in versions:
@@ -74,14 +74,14 @@ def strips(versions: Sequence[VersionState]) -> tuple[list[Strip], int]:
             if Writes.OFFSETS in state.batch.writes:
                 ends[owner] = extent.end
     found = [_strip(owner, drawn) for owner, drawn in sorted(boxes.items())]
-    found.sort(key=lambda strip: strip.wrong == 0)  # what is wrong comes first, else the order stays
+    found.sort(key=lambda strip: strip.wrong == 0)  # wrong ones first, otherwise in order
     return found[:MAX_STRIPS], max(len(found) - MAX_STRIPS, 0)
 
 
 def _strip(owner: tuple[str, PartitionKey], drawn: Sequence[Box]) -> Strip:
     app_id, (source, tp) = owner
     start, end = min(box.start for box in drawn), max(box.end for box in drawn)
-    # Overlaps are drawn last, above the boxes that they are of.
+    # Overlaps are drawn last, above their boxes.
     return Strip(app_id, source, str(tp), start, end, tuple(sorted(drawn, key=lambda box: box.kind == "overlap")))
 
 

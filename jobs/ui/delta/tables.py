@@ -1,4 +1,4 @@
-"""The tables that pages are about, each followed once however many pages look at it."""
+"""The tables of the pages, each followed once for all pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sparkonce.jobs.ui.delta.files import FilesState, FilesWatch, Unnamed, unnamed_of
+from sparkonce.jobs.ui.delta.files import FilesState, FilesWatch, UnnamedFiles, unnamed_of
 from sparkonce.jobs.ui.delta.followed import AuditState, FollowedTable, Reading
 from sparkonce.jobs.ui.delta.paced import PAUSE
 from sparkonce.jobs.ui.delta.versions import Versions, VersionState
@@ -18,17 +18,17 @@ from sparkonce.offset_store.errors import LogFileMissingError
 from sparkonce.offset_store.locations import Location
 
 MAX_TABLES = 1000
-"""Tables that are followed; the one that was looked at least recently is forgotten. A page looks at no more."""
+"""The number of followed tables; the least recently used one is dropped. A page uses no more."""
 SHORT_LOG = 2_000
-"""Up to so many kept commits, files without a commit are counted unasked."""
+"""Up to this many kept commits, files without a commit are counted without a request."""
 PAGE = 50
 """Versions on a page."""
 UNNAMED_EVERY_S = 2.0
-"""The least time between two looks at the files that no commit names; it grows with the time that one takes."""
+"""The minimal interval between searches for files without a commit; it grows with their duration."""
 
 
 def key_of(place: str) -> str:
-    """Return a table's name in addresses: the end of its path, and enough of a digest to tell two of a name apart."""
+    """Return a table's name in addresses: the end of its path, and a digest to distinguish tables of the same name."""
     name = "".join(
         c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in place.rstrip("/").rpartition("/")[2]
     )
@@ -43,9 +43,9 @@ class TableWatch:
     followed: FollowedTable
     _files: FilesWatch = field(default_factory=FilesWatch)
     _versions: tuple[Reading, Versions] | None = None
-    _unnamed: Unnamed | None = None
+    _unnamed: UnnamedFiles | None = None
     _unnamed_at_s: float = 0.0
-    """When to look for unnamed files again, by the monotonic clock."""
+    """The next search for unnamed files, by the monotonic clock."""
 
     @property
     def key(self) -> str:
@@ -58,7 +58,7 @@ class TableWatch:
         return self.place.rstrip("/").rpartition("/")[2] or self.place
 
     def look(self) -> AuditState:
-        """Read what is new in the log: `FollowedTable.look`."""
+        """Read new commits: `FollowedTable.look`."""
         return self.followed.look()
 
     def bounds(self) -> tuple[int, int]:
@@ -67,14 +67,14 @@ class TableWatch:
         return log.oldest_version, log.newest_version
 
     def versions(self, newest: int | None = None, count: int = PAGE) -> list[VersionState]:
-        """Return some versions, newest first, from ``newest`` on (or the newest one) to older ones."""
+        """Return some versions, newest first, starting at ``newest`` (or the newest one)."""
         reading = self.followed.reading()
         oldest, last = reading.log.oldest_version, reading.log.newest_version
         first = last if newest is None else max(min(newest, last), oldest)
         return self._reader(reading).read(range(first, max(first - count, oldest - 1), -1))
 
     def read(self, numbers: Iterable[int]) -> list[VersionState]:
-        """Return these versions, in this order, those left out that are no longer kept.
+        """Return these versions, in this order, without those no longer kept.
 
         Raises:
             OffsetStoreError: if one cannot be read.
@@ -94,12 +94,12 @@ class TableWatch:
         return self._reader(self.followed.reading()).read([number])[0]
 
     def files(self) -> FilesState:
-        """Return what is known of the data files."""
+        """Return the data files as known."""
         with self.followed.lock:
             return self._files.look(self.followed.reading().log.table)
 
-    def unnamed(self, *, asked: bool = False) -> Unnamed | None:
-        """Return the files that no commit names; None if nobody asked, and looking would take long."""
+    def unnamed(self, *, asked: bool = False) -> UnnamedFiles | None:
+        """Return the files that no commit names; None if not requested, and the search would take long."""
         oldest, newest = self.bounds()
         began_s = time.monotonic()
         is_cheap = newest - oldest < SHORT_LOG and self.followed.location.is_local
@@ -110,7 +110,7 @@ class TableWatch:
         return self._unnamed
 
     def _reader(self, reading: Reading) -> Versions:
-        if self._versions is None or self._versions[0] is not reading:  # another table is there now
+        if self._versions is None or self._versions[0] is not reading:  # the table was replaced
             self._versions = reading, Versions(reading.log.log)
         return self._versions[1]
 
@@ -124,7 +124,7 @@ class TableWatches:
         self._watches: OrderedDict[str, TableWatch] = OrderedDict()
 
     def at(self, place: str) -> TableWatch:
-        """Return the table at a place.
+        """Return the table at a location.
 
         Raises:
             ValueError: if it is not one.
@@ -141,6 +141,6 @@ class TableWatches:
             return watch
 
     def named(self, key: str, places: Iterable[str]) -> TableWatch | None:
-        """Return the table among ``places`` that has this name in addresses; None if there is none."""
+        """Return the table among ``places`` with this name in addresses; None if there is none."""
         place = next((each for each in places if key_of(each) == key), None)
         return None if place is None else self.at(place)

@@ -1,8 +1,8 @@
-"""The batches of a query on a timeline: planned, its two writes, its commits, finished; and what went wrong between.
+"""The timeline of a query's batches: planned, its two writes, its commits, finished; and failures in between.
 
-A batch of exactly-once has its two writes, rows and offsets, in one commit; the others have a commit for each. When
-rows were written is the time of the data files that the commit names. Kills leave no record of their own, unless who
-killed has noted them (`jobs.shared.events`). What they leave behind is shown as what it is: a file that no commit
+An exactly-once batch has its two writes, rows and offsets, in one commit; the others have a commit for each. The
+time of writing rows is that of the commit's data files. Kills leave no record, unless a supervisor
+has noted them (`jobs.shared.events`). Their traces are shown instead: a file that no commit
 names, a batch that was written again, a new checkpoint.
 """
 
@@ -37,12 +37,12 @@ class Mark:
 
     @property
     def has_rows(self) -> bool:
-        """Whether it holds rows."""
+        """Whether it has rows."""
         return Writes.ROWS in self.writes
 
     @property
     def has_offsets(self) -> bool:
-        """Whether it stores offsets."""
+        """Whether it has offsets."""
         return Writes.OFFSETS in self.writes
 
 
@@ -53,23 +53,23 @@ class BatchLine:
     batch_id: int
     query_id: str
     planned_ms: int | None
-    """None where Spark's entry is not kept, or the checkpoint is not known."""
+    """None if Spark's entry is not kept, or the checkpoint is unknown."""
     marks: tuple[Mark, ...]
     done_ms: int | None
 
     @property
     def attempts(self) -> int:
-        """How many attempts have committed something."""
+        """The number of attempts that have committed something."""
         return len({mark.attempt_id for mark in self.marks})
 
     @property
     def first_ms(self) -> int | None:
-        """The first moment that is known of it."""
+        """The earliest known time."""
         return min(self._moments(), default=None)
 
     @property
     def last_ms(self) -> int | None:
-        """The last moment that is known of it."""
+        """The latest known time."""
         return max(self._moments(), default=None)
 
     def _moments(self) -> list[int]:
@@ -79,7 +79,7 @@ class BatchLine:
 
     @property
     def words(self) -> str:
-        """The line in words."""
+        """Describe the line."""
         said = [f"batch {self.batch_id}"]
         said += ["planned"] if self.planned_ms is not None else []
         for mark in self.marks:
@@ -91,17 +91,17 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that is no step of a batch."""
+    """An event outside the steps of a batch."""
 
     at_ms: int
     kind: str
-    """``kill``, ``restart``, ``trace`` (what something left behind) or ``note``."""
+    """``kill``, ``restart``, ``trace`` (a leftover) or ``note``."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The newest batches, oldest first, and what happened meanwhile, shortly before and after."""
+    """The newest batches, oldest first, and events during them, shortly before and after."""
 
     lines: tuple[BatchLine, ...]
     events: tuple[Event, ...]
@@ -116,7 +116,7 @@ def timeline(
     done: Mapping[int, int],
     events: Iterable[Event] = (),
 ) -> Timeline:
-    """Put the newest batches of a query together; ``commits`` are of it, and of queries before it in the table."""
+    """Return the timeline of a query's newest batches; ``commits`` are its own, and those of earlier queries."""
     marks: dict[tuple[str, int], list[Mark]] = {}
     for state in sorted(commits, key=lambda each: each.version):
         if state.batch is not None:
@@ -147,7 +147,7 @@ def timeline(
 
 
 def events_of(switches: Iterable[Switch], app_ids: Iterable[str], unnamed: Iterable[FolderFile]) -> list[Event]:
-    """Return what a table and its folder show of restarts and kills."""
+    """Return the traces of restarts and kills in a table and its folder."""
     wanted = set(app_ids)
     found = [
         Event(each.at_ms, "restart", f"query {each.after} goes on in place of {each.before}: another checkpoint")

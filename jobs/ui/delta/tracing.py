@@ -1,9 +1,9 @@
 """From a row of a table to its record, and from a record to its rows.
 
 A row's file was added by a commit, and that commit's record names the batch and its ranges: so the record of every row
-is known up to a range. Columns with partition and offset make it exact, if they agree with that range; they may be
-anything else, so they are never believed alone. Where files were merged, the row may be of any of the batches whose
-files were; where another writer has rewritten the row, its origin is not known. Each step says what it is worth.
+is known up to a range. Columns with partition and offset make it exact, if they agree with that range; they may have
+another meaning, so they are never trusted alone. If files were merged, the row may be of any of their batches;
+if another writer has rewritten the row, its origin is unknown. Each step states its certainty.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sparkonce.offset_store.tables import load_table, table_filesystem
 from sparkonce.words import counted
 
 MAX_MERGED = 500
-"""Commits that are looked at for the files that a merged file was made of."""
+"""The number of commits to check for the sources of a merged file."""
 MAX_RANGES = 20
-"""Ranges of a batch that are proven one by one."""
+"""The number of a batch's ranges that are proven one by one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Where a record is in Kafka."""
+class SourceRecord:
+    """A record's coordinates in Kafka."""
 
     topic: str
     partition: int
@@ -46,41 +46,41 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RowTrace:
-    """Where a row comes from."""
+    """The origin of a row."""
 
     row: FoundRow
     added_by: VersionState | None
     """The commit that added its file."""
     batches: tuple[VersionState, ...]
-    """The commits of batches that it may come from: one if it is known."""
-    record: Record | None
-    """Its record, if that is known."""
+    """The commits of its possible batches: one if it is known."""
+    record: SourceRecord | None
+    """Its record, if known."""
     proofs: tuple[Proof, ...]
-    """Of the record's offset, or of the ranges of its batch."""
+    """Of the record's offset, or of its batch's ranges."""
     statements: tuple[Statement, ...]
 
     @property
     def batch(self) -> VersionState | None:
-        """The commit of its batch, if that is known."""
+        """The commit of its batch, if known."""
         return self.batches[0] if len(self.batches) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordTrace:
-    """Where the rows of a record are, in one table."""
+    """The rows of a record in one table."""
 
     watch: TableWatch
     proofs: tuple[Proof, ...]
     """One for each source of each application that has read it."""
     statements: tuple[Statement, ...]
     rows: tuple[RowTrace, ...]
-    """Found by the columns with the coordinates."""
+    """Found by the coordinate columns."""
     files: tuple[VersionState, ...]
-    """Commits with the rows, where no column tells which of their rows it is."""
+    """Commits with the rows, if no column identifies the row."""
 
 
 def coordinates_of(schema: pa.Schema) -> Coordinates | None:
-    """Return the columns that may hold each row's partition and offset: those with the names that the source gives."""
+    """Return the columns that may have each row's partition and offset: those with the source's names for them."""
     kinds = {field.name: field.type for field in schema}
     if not all(name in kinds and pa.types.is_integer(kinds[name]) for name in ("partition", "offset")):
         return None
@@ -89,7 +89,7 @@ def coordinates_of(schema: pa.Schema) -> Coordinates | None:
 
 
 def trace_rows(watch: TableWatch, wanted: Sequence[Condition]) -> tuple[RowsFound, list[RowTrace]]:
-    """Find rows, and where each comes from.
+    """Find rows, and the origin of each.
 
     Raises:
         ConditionError, UnsearchableError, OffsetStoreError: as `find_rows`.
@@ -104,7 +104,7 @@ def trace_rows(watch: TableWatch, wanted: Sequence[Condition]) -> tuple[RowsFoun
 
 
 def trace_record(watch: TableWatch, topic: str, partition: int, offset: int) -> RecordTrace:
-    """Find what covers a record, and its rows.
+    """Find the commits that cover a record, and its rows.
 
     Raises:
         OffsetStoreError: if the table cannot be read.
@@ -134,7 +134,7 @@ def _trace(watch: TableWatch, row: FoundRow, coordinates: Coordinates | None) ->
 
 
 def _batches_of(watch: TableWatch, added_by: VersionState) -> tuple[tuple[VersionState, ...], list[Statement]]:
-    """Return the batches that rows of a commit may come from, and what is to be said of that."""
+    """Return the possible batches of a commit's rows, and statements about that."""
     if added_by.batch is not None and Writes.ROWS in added_by.batch.writes:
         text = f"Version {added_by.version} added its file, as batch {added_by.batch.record.batch_id} of query "
         return (added_by,), [Statement(Level.KNOWN, f"{text}{added_by.batch.record.query_id}")]
@@ -152,7 +152,7 @@ def _batches_of(watch: TableWatch, added_by: VersionState) -> tuple[tuple[Versio
 
 
 def _merged(watch: TableWatch, merged: VersionState) -> tuple[tuple[VersionState, ...], list[Statement]]:
-    """Follow a merge of files back to the commits that wrote them."""
+    """Trace merged files back to the commits that wrote them."""
     known = watch.followed.reading().files
     waiting, seen, batches, lost = [merged], {merged.version}, list[VersionState](), 0
     while waiting and len(seen) <= MAX_MERGED:
@@ -172,7 +172,7 @@ def _merged(watch: TableWatch, merged: VersionState) -> tuple[tuple[VersionState
     said = [Statement(Level.KNOWN, f"{text}, of {counted(len(batches), 'batch')}")]
     if lost or waiting:
         said.append(Statement(Level.UNKNOWN, "Some of the files that were merged are of commits that are not known"))
-        return (), said  # what is not the whole list is no list of candidates
+        return (), said  # an incomplete list gives no candidates
     return tuple(sorted(batches, key=lambda each: each.version)), said
 
 
@@ -184,7 +184,7 @@ def _by_columns(
     coordinates: Coordinates | None,
     said: list[Statement],
 ) -> RowTrace:
-    """Make the origin exact, if the row has coordinates that fit it."""
+    """Make the origin exact, if the row has coordinates that fit."""
     said = list(said)
     covering = _named_by(watch, row, coordinates, said)
     versions = {each.version for each in batches}
@@ -195,7 +195,7 @@ def _by_columns(
     owners = list(dict.fromkeys(each.owner for each in fitting))
     if len(owners) == 1 and coordinates is not None and (versions or added_by is None):
         owner, offset = owners[0], int(row.values[coordinates.offset])
-        record = Record(owner[1][1].topic, owner[1][1].partition, offset)
+        record = SourceRecord(owner[1][1].topic, owner[1][1].partition, offset)
         by_it = tuple(_readable(watch, dict.fromkeys(each.version for each in fitting)))
         if versions:
             text = "The partition and offset in its columns lie in the range of its batch"
@@ -219,7 +219,7 @@ def _by_columns(
 def _named_by(
     watch: TableWatch, row: FoundRow, coordinates: Coordinates | None, said: list[Statement]
 ) -> list[Covering]:
-    """Return the commits that cover what the columns of a row name."""
+    """Return the commits that cover the coordinates in a row's columns."""
     if coordinates is None:
         return []
     partition, offset = row.values[coordinates.partition], row.values[coordinates.offset]
@@ -245,7 +245,7 @@ def _proofs_of(watch: TableWatch, state: VersionState) -> tuple[Proof, ...]:
 def _rows_at(
     watch: TableWatch, covering: Sequence[Covering], topic: str, partition: int, offset: int
 ) -> tuple[list[RowTrace], list[Statement]]:
-    """Return the rows whose columns name a record."""
+    """Return the rows whose columns have a record's coordinates."""
     table = load_table(watch.followed.location, watch.followed.storage_options)
     coordinates = coordinates_of(pa.schema(table.schema().to_arrow()))
     if coordinates is None:
@@ -258,16 +258,16 @@ def _rows_at(
         Condition(coordinates.offset, "=", str(offset)),
         *([Condition(coordinates.topic, "=", name)] if coordinates.topic else []),
     ]
-    counts = _count_rows(watch, coordinates, Record(name, partition, offset))
+    counts = _count_rows(watch, coordinates, SourceRecord(name, partition, offset))
     try:
         _, traces = trace_rows(watch, conditions)
-    except (ValueError, OffsetStoreError) as error:  # tables whose files cannot be searched, or are gone
+    except (ValueError, OffsetStoreError) as error:  # tables whose files cannot be searched, or are deleted
         return [], [*counts, Statement(Level.UNKNOWN, str(error))]
     return traces, counts
 
 
-def _count_rows(watch: TableWatch, coordinates: Coordinates, record: Record) -> list[Statement]:
-    """Count the rows with these coordinates, by delta-rs's engine, which knows deleted rows."""
+def _count_rows(watch: TableWatch, coordinates: Coordinates, record: SourceRecord) -> list[Statement]:
+    """Count the rows with these coordinates, by delta-rs's engine, which respects deleted rows."""
     conditions = [
         f"{quoted(coordinates.partition)} = {record.partition}",
         f"{quoted(coordinates.offset)} = {record.offset}",
@@ -311,6 +311,6 @@ def _readable(watch: TableWatch, versions: Iterable[int]) -> list[VersionState]:
     for version in versions:
         try:
             found.append(watch.version(version))
-        except OffsetStoreError:  # cleaned up since it was read
+        except OffsetStoreError:  # deleted by log cleanup since
             continue
     return found

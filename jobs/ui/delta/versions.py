@@ -1,6 +1,6 @@
-"""Versions of a table, a page at a time: what each commit did, and which offsets it covers.
+"""Versions of a table, a page at a time: the kind of each commit, and its offsets.
 
-Only the commits of the page are read, and those that were are kept: a commit never changes.
+Only the commits of the page are read, and cached: a commit never changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import CommittedBatch, PartitionKey, Writes
 
 KEPT = 2_000
-"""Commits that are kept after they were read."""
+"""The number of cached commits."""
 _KINDS = ("commitInfo", "txn", "add", "remove", DAMAGE)
 
 
@@ -37,14 +37,14 @@ class VersionState:
 
     version: int
     at_ms: int
-    """0 if it is not known."""
+    """0 if unknown."""
     name: str
-    """What it was: a kind of ours, or Delta's operation."""
+    """Its kind: one of ours, or Delta's operation."""
     batch: CommittedBatch | None
     added: tuple[DataFile, ...]
     removed: tuple[str, ...]
     changes_rows: bool
-    """Whether a removed file was removed for its rows' sake; a compaction's are not."""
+    """Whether removed files were removed with their rows; a compaction's are not."""
     damage: str | None
 
     @property
@@ -54,17 +54,17 @@ class VersionState:
 
     @property
     def writes(self) -> str:
-        """Which of the two writes it holds, in words."""
+        """Which of the two writes it has, in words."""
         return "" if self.batch is None else in_words(self.batch.writes)
 
     @property
     def records(self) -> int:
-        """How many offsets it covers."""
+        """The number of offsets that it covers."""
         return sum(extent.end - extent.start for extent in self.moved.values())
 
     @property
     def rows(self) -> int | None:
-        """How many rows its files have; None if some file does not say."""
+        """The rows of its files; None if some file does not record them."""
         counts = [each.rows for each in self.added]
         return sum(each or 0 for each in counts) if None not in counts else None
 
@@ -75,7 +75,7 @@ class VersionState:
 
 
 def in_words(writes: Writes) -> str:
-    """Say which writes a commit holds."""
+    """Describe which writes a commit has."""
     return " and ".join(part.name.lower() for part in Writes if part in writes and part.name)
 
 
@@ -89,7 +89,7 @@ class Versions:
         self._lock = threading.Lock()
 
     def read(self, versions: Iterable[int]) -> list[VersionState]:
-        """Return these commits.
+        """Read these commits.
 
         Raises:
             LogFileMissingError: if one is not kept.

@@ -1,1 +1,1 @@
-"""What the pages know of a Kafka cluster: looked at again and again by one thread."""
+"""The state of a Kafka cluster for the pages: read repeatedly by one thread."""

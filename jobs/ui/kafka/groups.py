@@ -1,7 +1,7 @@
-"""Looks at consumer groups: how far they are, in offsets and in seconds.
+"""Reads consumer groups: their lag, in offsets and in seconds.
 
-The lag in seconds is the age of the record that a group reads next. Where that record was written while we looked, it
-is known from where the log ended when; for an older one, its timestamp is read, once.
+The lag in seconds is the age of the record that a group reads next. If that record was written since the start, its
+age follows from earlier end offsets; for an older one, its timestamp is read, once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sparkonce.jobs.cli.peek.reading import TopicReader
-from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory
 from sparkonce.jobs.ui.kafka.readers import ISOLATION
 from sparkonce.jobs.ui.kafka.state import GroupPartition, GroupState
 from sparkonce.kafka.client.client import Client
@@ -27,50 +27,50 @@ from sparkonce.offset_store.group import Committed, Note, Slot
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 
 MAX_GROUPS = 500
-"""More are listed without their offsets."""
+"""Further groups are listed without their offsets."""
 MAX_TIMESTAMPS = 10
-"""How many records are read for their timestamps at one look."""
+"""The number of records read for their timestamps in one round."""
 MAX_KNOWN_TIMESTAMPS = 10_000
 DOUBTFUL_S, DOUBTFUL_OFFSETS = 2.0, 10
-"""A group that seems to be behind by so long and by so little may have nothing to read but markers of transactions."""
+"""A group with a lag this old and this small may have only transaction markers to read."""
 PAST_S = 2.0
-"""The pause between two points of a group's trend."""
+"""The interval between two points of a group's trend."""
 MAX_POINTS = 150
 MAX_NOTES = 50_000
 """Notes beside offsets that are kept as they were read: most are the same at the next look."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Next:
-    """What a group reads next."""
+class _NextRecord:
+    """The next record of a group."""
 
     end: int
-    """Where the log ended when it was looked at."""
+    """The end offset at that time."""
     offset: int | None
-    """None if there was no record: markers of transactions, and what compaction has removed, have offsets too."""
+    """None if there was no record: transaction markers, and what compaction has removed, have offsets too."""
     written_ms: int | None
     """The record's timestamp, in milliseconds since 1970."""
 
 
 class GroupsLook:
-    """Makes looks; belongs to one thread."""
+    """Reads the groups; belongs to one thread."""
 
-    def __init__(self, settings: ClientSettings, options: Mapping[str, str], past: Past) -> None:
+    def __init__(self, settings: ClientSettings, options: Mapping[str, str], past: EndOffsetHistory) -> None:
         self._client = Client(settings)
         self._options = options
         self._past = past
         self._offsets: dict[str, KafkaGroupOffsets] = {}
         self._trends: dict[str, deque[tuple[float, int]]] = {}
-        self._timestamps: OrderedDict[tuple[Slot, int], _Next] = OrderedDict()
-        """What groups read next, by its offset."""
+        self._timestamps: OrderedDict[tuple[Slot, int], _NextRecord] = OrderedDict()
+        """The next record of each group, by its offset."""
         self._reads_left = 0
         self._ends_at_s = 0.0
-        """When the ends of the logs were looked at, by the monotonic clock."""
+        """When the end offsets were read, by the monotonic clock."""
         self._last: dict[tuple[str, Slot], tuple[int, float]] = {}
-        """What groups had committed at the last look where the log ended before that, and when that was fetched."""
+        """Committed offsets beyond the log's end in the last round, and when they were fetched."""
 
     def __call__(self) -> Mapping[str, GroupState]:
-        """Look once."""
+        """Read once."""
         listed = list_groups(self._client)
         self._reads_left = MAX_TIMESTAMPS
         names = {each.group_id for each in listed}
@@ -128,7 +128,7 @@ class GroupsLook:
         return GroupPartition(*slot, committed, end, seconds)
 
     def _is_beyond(self, key: tuple[str, Slot], committed: int, end: int | None) -> bool:
-        """Whether the log ends before a committed offset: as of a look at it after that was committed."""
+        """Whether the log ends before a committed offset, by an end offset read after the commit."""
         last = self._last.pop(key, None)
         if end is None or committed <= end:
             return False
@@ -146,8 +146,8 @@ class GroupsLook:
             return GroupPartition(*slot, committed, end, None)
         return GroupPartition(*slot, committed, end, max(now_ms() - found.written_ms, 0) / 1000, by_timestamp=True)
 
-    def _next(self, slot: Slot, offset: int, end: int) -> _Next | None:
-        """Return what is to be read from an offset on; None if that is not known now."""
+    def _next(self, slot: Slot, offset: int, end: int) -> _NextRecord | None:
+        """Return the next record from an offset on; None if unknown now."""
         key = slot, offset
         known = self._timestamps.get(key)
         if known is None or (known.offset is None and known.end < end):
@@ -156,7 +156,7 @@ class GroupsLook:
             self._reads_left -= 1
             try:
                 known = self._read_next(slot, offset, end)
-            except (OSError, LookupError, ValueError, KafkaError):  # it is only a figure; the next look may have it
+            except (OSError, LookupError, ValueError, KafkaError):  # only a figure; the next round may have it
                 self._reads_left = 0
                 return None
             self._timestamps[key] = known
@@ -164,7 +164,7 @@ class GroupsLook:
                 self._timestamps.popitem(last=False)
         return known
 
-    def _read_next(self, slot: Slot, offset: int, end: int) -> _Next:
+    def _read_next(self, slot: Slot, offset: int, end: int) -> _NextRecord:
         topic, partition = slot
         with (
             closing(TopicReader({**self._options, ISOLATION: "read_uncommitted"}, topic)) as reader,
@@ -172,8 +172,8 @@ class GroupsLook:
         ):
             record = next(records, None)
         if record is None:
-            return _Next(end, None, None)
-        return _Next(end, record.offset, None if record.timestamp_ms < 0 else record.timestamp_ms)
+            return _NextRecord(end, None, None)
+        return _NextRecord(end, record.offset, None if record.timestamp_ms < 0 else record.timestamp_ms)
 
     def _past_of(self, group_id: str, lag: int) -> tuple[tuple[float, int], ...]:
         points = self._trends.setdefault(group_id, deque(maxlen=MAX_POINTS))

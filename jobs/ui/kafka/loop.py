@@ -1,4 +1,4 @@
-"""One thing that is looked at again and again, in a thread of its own: what was found last can be read at any time."""
+"""Reads something repeatedly, in a separate thread, and provides the last result at any time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError
 
 STILL_READ_S = 3.0
-"""How long after a page has read the result somebody counts as following."""
+"""How long after a page has read the result it counts as followed."""
 FIRST_LOOK_S = 4.0
-"""How long the first page waits for the first look."""
+"""How long the first page waits for the first result."""
 NEXT_LOOK_S = 1.5
-"""How long somebody waits for a look that is yet to be made."""
+"""The time limit of waiting for a future result."""
 PROBLEMS = (
     OSError,
     DecisionFormatError,
@@ -39,21 +39,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[FoundT]):
-    """What the last look that succeeded has found, and why the one after it has failed."""
+    """The last successful result, and the error of the attempt after it."""
 
     found: FoundT
     at_ms: int | None = None
-    """When; None if no look has succeeded yet."""
+    """The time; None if no attempt has succeeded yet."""
     problem: str | None = None
 
 
 class Loop(Generic[FoundT]):
-    """Calls ``look`` every ``interval_s`` while somebody reads the result, and every ``idle_s`` otherwise."""
+    """Calls ``look`` every ``interval_s`` while pages read the result, and every ``idle_s`` otherwise."""
 
     def __init__(
         self, name: str, look: Callable[[], FoundT], nothing: FoundT, interval_s: float, idle_s: float | None
     ) -> None:
-        """``nothing`` is the result before the first look; with ``idle_s`` None nobody looks while nobody reads."""
+        """``nothing`` is the initial result; with ``idle_s`` None it stops while no page reads."""
         self._look = look
         self._interval_s, self._idle_s = interval_s, idle_s
         self._result: Result[FoundT] = Result(nothing)
@@ -65,7 +65,7 @@ class Loop(Generic[FoundT]):
         self._thread.start()
 
     def result(self) -> Result[FoundT]:
-        """Return what was found last; only the first call may wait, for the first look."""
+        """Return the last result; only the first call may wait, for the first result."""
         was_read, self._read_at = self._is_read(), time.monotonic()
         if not was_read:
             self._wake.set()
@@ -73,10 +73,10 @@ class Loop(Generic[FoundT]):
         return self._result
 
     def next_result(self) -> Result[FoundT]:
-        """Return what a look finds that begins now; what was found last if that takes long."""
+        """Return the result of a call that begins now; the last one if that takes long."""
         self.result()
         with self._made:
-            wanted = self._looks + 2  # one may be under way
+            wanted = self._looks + 2  # one may be running
 
             def is_made() -> bool:
                 self._wake.set()
@@ -86,7 +86,7 @@ class Loop(Generic[FoundT]):
         return self._result
 
     def close(self) -> None:
-        """End it, after the look that is being made."""
+        """End it, after the running call."""
         self._closed = True
         self._wake.set()
         self._thread.join()

@@ -1,8 +1,8 @@
-"""Records of a topic, a screen at a time: forward and backward from anywhere, by key or text.
+"""Records of a topic, a page at a time: forward and backward from any position, by key or text.
 
-Within a partition the order is that of offsets, between partitions that of timestamps; so where a screen ends is an
-offset in each partition, from which the next screen goes on. A search looks at a limited part of the topic at a time,
-and says how far it came.
+Within a partition the order is that of offsets, between partitions that of timestamps; so a page ends at an
+offset in each partition, from which the next page continues. A search reads a limited part of the topic at a time,
+and reports its progress.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sparkonce.jobs.cli.peek.reading import Record, TopicReader, Wanted
 from sparkonce.jobs.cli.peek.showing import has_text
 
 BUDGET_S = 1.5
-"""How long one screen looks for records."""
+"""The time limit of one page."""
 FIRST_CHUNK, CHUNK = 100, 2000
-"""Offsets that are searched between two looks at the clock, at first and at most: the records may be large."""
+"""Offsets searched between two checks of the clock, initially and at most: the records may be large."""
 MAX_BYTES = 32 << 20
-"""Of the records of one screen, all partitions together: it has fewer records than wanted if they are large."""
+"""The maximal size of one page's records, over all partitions: it has fewer records if they are large."""
 WIDEN = 2
-"""The factor by which each read is larger than the one before, while there are fewer records than wanted: so the last
-read of a screen takes about as long as all before it."""
+"""The growth factor of reads, while there are too few records: so the last
+read of a page takes about as long as all before it."""
 
 Bounds = Mapping[int, tuple[int, int]]
 Positions = Mapping[int, int]
@@ -35,27 +35,27 @@ Positions = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Records, and where they end in each partition."""
+    """Records, and their end offset in each partition."""
 
     records: Sequence[Decoded]
     """In order."""
     before: Positions
-    """The first offset of each partition that was looked at."""
+    """The first offset read in each partition."""
     after: Positions
-    """The offset after the last one that was looked at."""
+    """The offset after the last one read."""
     is_whole: bool
-    """False if the time was up too early."""
+    """False if the time limit was reached."""
     looked_at: int
-    """How many offsets were looked at."""
+    """The number of offsets read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What records must have; None for anything."""
+    """Conditions on records; None for no condition."""
 
     key: bytes | None = None
     text: str | None = None
-    """A part of the key or the value, as it is shown."""
+    """A part of the key or the value, as shown."""
 
     @property
     def is_any(self) -> bool:
@@ -65,24 +65,24 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one partition has for a screen."""
+    """One partition's records for a page."""
 
-    records: Sequence[Record]
-    """In the order in which they are looked for: forward, or backward."""
+    records: Sequence[FetchedRecord]
+    """In search order: forward, or backward."""
     at: int
-    """Where looking for more goes on."""
+    """The offset at which the search continues."""
     is_whole: bool
-    """False if the time was up."""
+    """False if the time limit was reached."""
 
 
 class Messages:
-    """Reads screens of one topic."""
+    """Reads pages of one topic."""
 
     def __init__(self, reader: TopicReader, decoder: Decoder, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader, self._decoder, self._clock = reader, decoder, clock
 
     def bounds(self, wanted: Wanted) -> dict[int, tuple[int, int]]:
-        """Return where the wanted part of each partition begins and ends: `TopicReader.bounds`."""
+        """Return the range of each requested partition: `TopicReader.bounds`."""
         return self._reader.bounds(wanted)
 
     def forward(self, bounds: Bounds, count: int, search: Search) -> Screen:
@@ -116,9 +116,9 @@ class Messages:
     ) -> _Part:
         """Read the first or last records of a partition.
 
-        Where few offsets have a record, it stops at the deadline.
+        If few offsets have a record, it stops at the deadline.
         """
-        (at, end), found, width = extent if forward else extent[::-1], list[Record](), count
+        (at, end), found, width = extent if forward else extent[::-1], list[FetchedRecord](), count
         while at != end and not (found and (len(found) >= count or most_bytes <= 0)):
             if width > count and self._clock() > deadline:
                 return _Part(found, at, is_whole=False)
@@ -132,7 +132,7 @@ class Messages:
         return _Part(found, at, is_whole=True)
 
     def _searched(self, bounds: Bounds, count: int, search: Search, *, forward: bool) -> Screen:
-        """Search all partitions in turns, until there are enough or the time is up."""
+        """Search all partitions in turns, until there are enough records or the time limit is reached."""
         start = {partition: extent[0 if forward else 1] for partition, extent in bounds.items()}
         at, found, deadline = dict(start), list[Decoded](), self._clock() + BUDGET_S
         width = FIRST_CHUNK
@@ -170,8 +170,8 @@ class Messages:
                     yield each
 
 
-def _limited(records: Iterable[Record], count: int, most_bytes: int) -> Iterator[Record]:
-    """Yield the first records, at least one and no more than these limits allow."""
+def _limited(records: Iterable[FetchedRecord], count: int, most_bytes: int) -> Iterator[FetchedRecord]:
+    """Yield the first records, at least one and otherwise within these limits."""
     for each in islice(records, count):
         yield each
         most_bytes -= _size(each)
@@ -179,9 +179,9 @@ def _limited(records: Iterable[Record], count: int, most_bytes: int) -> Iterator
             return
 
 
-def _last(records: Iterable[Record], count: int, most_bytes: int) -> Iterator[Record]:
-    """Yield the last records, the last one first, at least one and no more than these limits allow."""
-    kept, size = deque[Record](), 0
+def _last(records: Iterable[FetchedRecord], count: int, most_bytes: int) -> Iterator[FetchedRecord]:
+    """Yield the last records, the last one first, at least one and otherwise within these limits."""
+    kept, size = deque[FetchedRecord](), 0
     for each in records:
         kept.append(each)
         size += _size(each)
@@ -190,7 +190,7 @@ def _last(records: Iterable[Record], count: int, most_bytes: int) -> Iterator[Re
     yield from reversed(kept)
 
 
-def _size(record: Record) -> int:
+def _size(record: FetchedRecord) -> int:
     headers = sum(len(key) + len(value or b"") for key, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
 
@@ -200,17 +200,17 @@ def _chunk(at: int, extent: tuple[int, int], width: int, forward: bool) -> tuple
     return (at, min(at + width, end)) if forward else (max(at - width, first), at)
 
 
-def _time(record: Record) -> int:
+def _time(record: FetchedRecord) -> int:
     return record.timestamp_ms
 
 
 def positions_text(positions: Positions) -> str:
-    """Write positions for an address."""
+    """Format positions for an address."""
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
 
 
 def read_positions(text: str) -> dict[int, int] | None:
-    """Read what `positions_text` wrote; None for anything else."""
+    """Parse the result of `positions_text`; None for anything else."""
     found = {}
     for each in text.split(","):
         partition, colon, offset = each.partition(":")

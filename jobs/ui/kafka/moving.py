@@ -1,4 +1,4 @@
-"""Committed offsets of a consumer group, moved by hand: planned first, and carried out only as planned."""
+"""Manual changes of a consumer group's committed offsets: planned first, and executed only as planned."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sparkonce.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where offsets are to go: one of the four is given."""
+    """The target of offsets: one of the four fields is set."""
 
     topic: str
     partition: int | None
-    """None for all that the group has offsets of, or all of the topic if it has none."""
+    """None for all partitions with committed offsets, or all of the topic if there are none."""
     offset: int | None = None
     at_ms: int | None = None
     to_start: bool = False
@@ -31,7 +31,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One offset, before and after; None before: none was committed."""
+    """One offset, before and after; None: not committed before."""
 
     slot: Slot
     before: int | None
@@ -50,21 +50,21 @@ def _distance(offsets: int) -> str:
 
 
 def plan(options: Mapping[str, str], group_id: str, target: Target) -> list[Move]:
-    """Return what would be moved, and change nothing.
+    """Return the changes, without executing them.
 
     Raises:
         RefusedError: there is no such partition, or its log does not have that offset.
-        OffsetStoreError, KafkaError, OSError: the brokers do not answer, or refuse.
+        OffsetStoreError, KafkaError, OSError: the brokers do not answer, or return an error.
     """
     with closing(Client(read_settings(options))) as client:
         return _planned(client, KafkaGroupOffsets(client, group_id).fetch(), target)
 
 
 def move(options: Mapping[str, str], group_id: str, target: Target, planned: str) -> list[Move]:
-    """Move the offsets if `plan` still says what it said, as `fingerprint` has it.
+    """Execute `plan` if it is unchanged, by its `fingerprint`.
 
     Raises:
-        RefusedError: it does not, or the group has members.
+        RefusedError: it has changed, or the group has members.
         OffsetStoreError, KafkaError, OSError: as `plan`.
     """
     with closing(Client(read_settings(options))) as client:
@@ -76,7 +76,7 @@ def move(options: Mapping[str, str], group_id: str, target: Target, planned: str
 
         def build(now: Committed) -> Committed:
             if moves and all(each.slot in now and now[each.slot].offset == each.after for each in moves):
-                return {}  # the attempt before has moved them, and its answer was lost
+                return {}  # an earlier attempt succeeded, and its response was lost
             found = _planned(client, now, target)
             if fingerprint(found) != planned:
                 was = "It is not known whether this was changed" if moves else "Nothing was changed"
@@ -89,7 +89,7 @@ def move(options: Mapping[str, str], group_id: str, target: Target, planned: str
 
 
 def fingerprint(moves: list[Move]) -> str:
-    """Return a text that is the same for the same moves."""
+    """Return a text that identifies the moves."""
     return ";".join(
         f"{topic}-{partition}:{each.before}:{each.after}" for each in moves for topic, partition in [each.slot]
     )

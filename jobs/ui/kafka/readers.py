@@ -1,4 +1,4 @@
-"""Readers of topics whose messages somebody looks at; each is used by one thread at a time."""
+"""Readers of topics whose messages are shown; one thread at a time uses each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Open:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """Close its connections, when nobody uses it."""
+        """Close its connections, once it is unused."""
         with self.lock:
             self.reader.close()
             if self.registry is not None:
@@ -35,7 +35,7 @@ class _Open:
 
 
 class Topics:
-    """All of them; those that were not used for longest are closed."""
+    """All readers; the least recently used ones are closed."""
 
     def __init__(self, kafka: Mapping[str, str], registry: Mapping[str, str]) -> None:
         self._kafka, self._registry = {ISOLATION: COMMITTED, **kafka}, registry
@@ -44,7 +44,7 @@ class Topics:
 
     @contextmanager
     def messages(self, topic: str) -> Iterator[Messages]:
-        """Yield what reads messages of a topic."""
+        """Yield a reader of a topic's messages."""
         opened = self._opened(topic)
         with opened.lock:
             yield opened.messages

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, by DescribeConfigs; the values of those that are secret stay at the broker."""
+"""Settings of topics and brokers, by DescribeConfigs; brokers do not return secret values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 KEPT_S = 5.0
-"""How long an answer is kept."""
+"""How long a response is cached."""
 RETRY_S = 1.0
-"""After so long brokers that did not answer are asked again."""
+"""The delay before brokers that did not answer are asked again."""
 MAX_KEPT = 1000
 
 
 class Resource(IntEnum):
-    """What has settings (`ConfigResource.Type`)."""
+    """The type of a resource with settings (`ConfigResource.Type`)."""
 
     TOPIC = 2
     BROKER = 4
@@ -61,7 +61,7 @@ class Settings:
 
     @property
     def given(self) -> list[Setting]:
-        """Those that somebody has set."""
+        """Those set explicitly."""
         return [each for each in self.all if not each.is_default]
 
     @property
@@ -71,7 +71,7 @@ class Settings:
 
 
 class SettingsReader:
-    """Asks for settings, and keeps the answers for a moment; may be called from any thread."""
+    """Requests settings, and caches the responses briefly; any thread may call it."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._client = Client(settings)

@@ -1,4 +1,4 @@
-"""A cluster as it was at one look: brokers, topics, groups, open transactions."""
+"""The state of a cluster at one time: brokers, topics, groups, open transactions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BrokerState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition; offsets are None where no broker leads it, or before they are known."""
+    """One partition; offsets are None without a leader, or before they are known."""
 
     partition: int
     leader_id: int
@@ -32,25 +32,25 @@ class PartitionState:
     in_sync: tuple[int, ...]
     start: int | None = None
     stable: int | None = None
-    """Where the first open transaction begins, or the end."""
+    """The start of the first open transaction, or the end."""
     end: int | None = None
     """The high watermark."""
     per_second: float | None = None
-    """Offsets that were added in a second, lately."""
+    """Recent growth in offsets per second."""
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether some replica is not in sync."""
+        """Whether a replica is not in sync."""
         return len(self.in_sync) < len(self.replicas)
 
     @property
     def held(self) -> int:
-        """How many offsets it holds: records, gaps and transaction markers."""
+        """The number of offsets: records, gaps and transaction markers."""
         return 0 if self.end is None or self.start is None else self.end - self.start
 
     @property
     def waiting(self) -> int:
-        """How many offsets lie behind an open transaction."""
+        """The number of offsets behind an open transaction."""
         return 0 if self.end is None or self.stable is None else max(self.end - self.stable, 0)
 
 
@@ -65,27 +65,27 @@ class TopicState:
 
     @property
     def held(self) -> int:
-        """How many offsets it holds."""
+        """The number of offsets."""
         return sum(each.held for each in self.partitions)
 
     @property
     def per_second(self) -> float:
-        """Offsets that were added in a second, lately."""
+        """Recent growth in offsets per second."""
         return sum(each.per_second or 0.0 for each in self.partitions)
 
     @property
     def waiting(self) -> int:
-        """How many offsets lie behind an open transaction."""
+        """The number of offsets behind an open transaction."""
         return sum(each.waiting for each in self.partitions)
 
     @property
     def under_replicated(self) -> int:
-        """How many partitions are under-replicated."""
+        """The number of under-replicated partitions."""
         return sum(each.is_under_replicated for each in self.partitions)
 
     @property
     def without_leader(self) -> int:
-        """How many partitions have no leader."""
+        """The number of partitions without a leader."""
         return sum(each.leader_id < 0 for each in self.partitions)
 
 
@@ -101,7 +101,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """How far a group is in a partition."""
+    """A group's position in a partition."""
 
     topic: str
     partition: int
@@ -110,9 +110,9 @@ class GroupPartition:
     end: int | None
     """None if the partition is gone, or its end is unknown."""
     seconds: float | None = None
-    """How long ago the record that it reads next was written: 0 if there is none, None if that is unknown."""
+    """The age of the next record: 0 if there is none, None if unknown."""
     by_timestamp: bool = False
-    """Whether ``seconds`` comes from the record's own timestamp, because it was written before anybody looked."""
+    """Whether ``seconds`` comes from the record's own timestamp, because it was written before the start."""
     is_beyond: bool = False
     """Whether the log ends before ``committed``: the topic was recreated, or has lost records."""
     note: Note | None = None
@@ -120,17 +120,17 @@ class GroupPartition:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets it has not read."""
+        """The number of unread offsets."""
         return None if self.end is None else max(self.end - self.committed, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The lag of several partitions together."""
+    """The total lag of several partitions."""
 
     offsets: int
     seconds: float | None
-    """The longest; None if it is unknown of one that lags."""
+    """The maximum; None if one of those that lag is unknown."""
     by_timestamp: bool
     beyond: int = 0
     """Partitions whose log ends before the committed offset."""
@@ -145,7 +145,7 @@ class GroupState:
     state: str
     partitions: tuple[GroupPartition, ...] = ()
     past: tuple[tuple[float, int], ...] = ()
-    """Its lag in offsets at earlier looks, with seconds of a monotonic clock."""
+    """Its earlier lags in offsets, with seconds of a monotonic clock."""
     problem: str | None = None
     """Why its offsets are unknown."""
 
@@ -156,12 +156,12 @@ class GroupState:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that it has offsets of."""
+        """The topics with committed offsets."""
         return sorted({each.topic for each in self.partitions})
 
     @property
     def trend(self) -> float:
-        """By how many offsets in a second its lag grows; negative if it shrinks."""
+        """The growth of its lag in offsets per second; negative if it shrinks."""
         return slope(self.past)
 
     def lag_in(self, topic: str) -> Lag:
@@ -184,7 +184,7 @@ def _together(partitions: Iterable[GroupPartition]) -> Lag:
 
 @dataclass(frozen=True, slots=True)
 class OtherTransaction:
-    """An open transaction of a producer that is not our sink's."""
+    """An open transaction of a producer other than our sink."""
 
     transactional_id: str
     state: str
@@ -197,7 +197,7 @@ class OtherTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionsState:
-    """What is open."""
+    """Open transactions."""
 
     ours: Picture = field(default_factory=lambda: Picture((), 0, False))
     others: tuple[OtherTransaction, ...] = ()

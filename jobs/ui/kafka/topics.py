@@ -1,4 +1,4 @@
-"""Looks at brokers, topics and where their logs begin and end."""
+"""Reads brokers, topics and the start and end offsets of logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory
 from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
 from sparkonce.kafka.client.client import (
     EARLIEST,
@@ -25,20 +25,20 @@ from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.offset_store.group import Slot
 
 RATE_S = 10.0
-"""The time that rates are means of."""
+"""The time span of average rates."""
 
 
 class TopicsLook:
-    """Makes looks; belongs to one thread."""
+    """Reads the cluster; belongs to one thread."""
 
-    def __init__(self, settings: ClientSettings, past: Past) -> None:
+    def __init__(self, settings: ClientSettings, past: EndOffsetHistory) -> None:
         self._client = Client(replace(settings, read_committed=False))
         self._committed = Client(replace(settings, read_committed=True))
         self._past = past
         self._described: tuple[ClusterMetadata, dict[str, TopicMetadata]] | None = None
 
     def __call__(self) -> ClusterState:
-        """Look once."""
+        """Read once."""
         cluster = self._client.cluster()
         if self._described is None or self._described[0] is not cluster:
             self._described = cluster, cluster.metadata()
@@ -90,9 +90,9 @@ class TopicsLook:
 def _offsets_now(
     client: Client, partitions: Iterable[Slot], known: Mapping[str, TopicMetadata], at: int
 ) -> dict[Slot, int]:
-    """Return offsets in one attempt, without partitions whose leader does not answer, or is none any more.
+    """Return offsets in one attempt, without partitions whose leader does not answer, or has changed.
 
-    `Client.offsets` wants them all, and tries until it has them; a page is to show the others meanwhile.
+    `Client.offsets` requires all of them, and retries; a page should show the others meanwhile.
     """
     by_leader: dict[tuple[str, int], dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
     for topic, partition in partitions:

@@ -1,4 +1,4 @@
-"""Looks at open transactions: those of our sink, and why they are open; and all others."""
+"""Reads open transactions: those of our sink, with the reason; and all others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MAX_OTHERS = 500
 
 
 class TransactionsLook:
-    """Makes looks; belongs to one thread."""
+    """Reads transactions; belongs to one thread."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._client = Client(settings)
         self._transactions = TransactionClient(self._client)
 
     def __call__(self) -> TransactionsState:
-        """Look once."""
+        """Read once."""
         names = [name for name in self._transactions.open_transactions("") if application_of(name) is None]
         found = self._transactions.describe(names[:MAX_OTHERS]).values()
         others = tuple(

@@ -1,7 +1,7 @@
-"""A cluster that is looked at again and again: topics, groups and open transactions, each in a thread of its own.
+"""A cluster that is read repeatedly: topics, groups and open transactions, each in a separate thread.
 
-Pages read what was found last and never wait for a broker. While nobody reads, topics and groups are still looked at
-once in a while, for rates and trends to have a past.
+Pages show the last result and never wait for a broker. While there are no readers, topics and groups are still read
+from time to time, to have a history for rates and trends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.loop import Loop, Result
-from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.settings import SettingsReader
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, TopicState, TransactionsState
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
@@ -22,11 +22,11 @@ PATIENCE = {
     "kafka.socket.connection.setup.timeout.ms": "3000",
     "kafka.request.timeout.ms": "3000",
 }
-"""How long a look waits for the brokers, unless the user says otherwise: one that is gone is shown within a second."""
+"""The timeout of requests to brokers, by default: a stopped one is shown within a second."""
 TOPICS_S, GROUPS_S, TRANSACTIONS_S = 0.3, 0.6, 1.0
-"""The pause between two looks while a page is followed."""
+"""The interval of reads while a page is followed."""
 IDLE_S = 5.0
-"""The same while none is."""
+"""The same while no page is."""
 
 
 class ClusterWatch:
@@ -36,10 +36,10 @@ class ClusterWatch:
         """``options`` have the prefix ``kafka.``.
 
         Raises:
-            OptionError: one cannot be used.
+            OptionError: one is invalid.
         """
         self.options = {**PATIENCE, **options}
-        settings, past = read_settings(self.options), Past()
+        settings, past = read_settings(self.options), EndOffsetHistory()
         self.servers = settings.servers_text
         topics, groups = TopicsLook(settings, past), GroupsLook(settings, self.options, past)
         transactions = TransactionsLook(settings)
@@ -54,14 +54,14 @@ class ClusterWatch:
         return self._topics.result()
 
     def topic(self, name: str) -> tuple[Result[ClusterState], TopicState | None]:
-        """Return a topic; one that was made a moment ago is looked for."""
+        """Return a topic; one that was just created is looked up."""
         found = self._topics.result()
         if name not in found.found.topics:
             found = self._topics.next_result()
         return found, found.found.topics.get(name)
 
     def group(self, group_id: str) -> tuple[Result[Mapping[str, GroupState]], GroupState | None]:
-        """Return a group; one that was made a moment ago is looked for."""
+        """Return a group; one that was just created is looked up."""
         found = self._groups.result()
         if group_id not in found.found:
             found = self._groups.next_result()
@@ -76,7 +76,7 @@ class ClusterWatch:
         return self._transactions.result()
 
     def close(self) -> None:
-        """Stop looking, and close all connections."""
+        """Stop reading, and close all connections."""
         for loop in (self._topics, self._groups, self._transactions):
             loop.close()
         for look in self._looks:

@@ -1,1 +1,1 @@
-"""The pages: for each a module, and a template of the same name."""
+"""The pages: a module and a template of the same name for each."""

@@ -1,4 +1,4 @@
-"""The page *Brokers*: who leads, who is in sync, who is the controller, and what is set; faults of our own ones."""
+"""The page *Brokers*: leaders, in-sync replicas, the controller, and settings; faults of our own brokers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState
 from sparkonce.jobs.ui.own_brokers import APIS_NAMED, ERRORS, KINDS, OwnBrokers
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, RefusedError
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, RefusedError
 from sparkonce.jobs.ui.site import Site
 
 MAX_UNWELL = 200
-"""Partitions that are listed because something is wrong with them."""
+"""The number of problematic partitions to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +21,21 @@ class Row:
 
     broker: BrokerState
     leads: int
-    """Partitions that it leads."""
+    """The number of partitions that it leads."""
     replicas: int
     out_of_sync: int
     is_controller: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Unwell:
-    """A partition without leader, or with replicas that are not in sync."""
+class ProblemPartition:
+    """A partition without leader, or with out-of-sync replicas."""
 
     topic: str
     partition: PartitionState
 
 
-def _data(site: Site, _: Asked) -> Mapping[str, Any]:
+def _data(site: Site, _: PageRequest) -> Mapping[str, Any]:
     if site.cluster is None:
         return {"state": None, "own": None}
     state = site.cluster.state()
@@ -55,7 +55,7 @@ def _rows(state: ClusterState, own: Iterable[int]) -> list[Row]:
     partitions = [each for topic in state.topics.values() for each in topic.partitions]
     known = {each.broker_id: each for each in state.brokers}
     for missing in {*own, *(number for each in partitions for number in each.replicas)} - known.keys():
-        known[missing] = BrokerState(missing, "", 0, None)  # a broker that is down is not described
+        known[missing] = BrokerState(missing, "", 0, None)  # a stopped broker is not described
     return [
         Row(
             broker,
@@ -68,16 +68,16 @@ def _rows(state: ClusterState, own: Iterable[int]) -> list[Row]:
     ]
 
 
-def _unwell(state: ClusterState) -> list[Unwell]:
+def _unwell(state: ClusterState) -> list[ProblemPartition]:
     return [
-        Unwell(topic.name, each)
+        ProblemPartition(topic.name, each)
         for topic in state.topics.values()
         for each in topic.partitions
         if each.leader_id < 0 or each.is_under_replicated
     ]
 
 
-def _broker(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _broker(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     state = None if site.cluster is None else site.cluster.state()
     wanted = asked.path["broker"]
     found = (
@@ -98,19 +98,19 @@ def _own(site: Site) -> OwnBrokers:
     return site.own
 
 
-def _switch_on(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _switch_on(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).switch_on(_number(form, "broker"), form.get("kind", ""), form)
 
 
-def _switch_off(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _switch_off(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).switch_off(_number(form, "number"))
 
 
-def _kill(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _kill(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).kill(_number(form, "broker"))
 
 
-def _start(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _start(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).start(_number(form, "broker"))
 
 

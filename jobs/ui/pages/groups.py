@@ -8,17 +8,17 @@ from typing import Any
 
 from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.moving import Target, fingerprint, move, plan
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, Proposal, RefusedError, part
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, Proposal, RefusedError, part
 from sparkonce.jobs.ui.site import Site
 
 NOT_ALLOWED = "These pages may not change offsets: start them with --allow-changes."
 ENDS = {"start": "the start of the log", "end": "the end of the log", "offset": "an offset", "time": "a time"}
-"""Where offsets may go."""
+"""The possible targets of offsets."""
 AT_ONCE = 200
 """Groups or partitions in one part of a table."""
 
 
-def _all(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _all(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     if site.cluster is None:
         return {"groups": None, "part": None}
     groups, wanted = site.cluster.groups(), asked.query.get("name", "").lower()
@@ -26,7 +26,7 @@ def _all(site: Site, asked: Asked) -> Mapping[str, Any]:
     return {"groups": groups, "part": part(asked, found, AT_ONCE)}
 
 
-def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     group_id = asked.query.get("id", "")
     if site.cluster is None:
         raise NoSuchThingError("No brokers were named: start it with --bootstrap-servers HOST:PORT.")
@@ -38,7 +38,7 @@ def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
     return {"groups": groups, "group": group, "part": part(asked, group.partitions, AT_ONCE), "ends": ENDS}
 
 
-def _plan(site: Site, asked: Asked, form: Mapping[str, str]) -> str | Proposal:
+def _plan(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str | Proposal:
     moves = plan(_options(site), asked.query.get("id", ""), _target(form))
     if not moves:
         return "Every offset is there already: nothing to change."
@@ -48,7 +48,7 @@ def _plan(site: Site, asked: Asked, form: Mapping[str, str]) -> str | Proposal:
     return Proposal("\n".join([first, *map(str, moves)]), "move" if allowed else "", fields, "Move these offsets")
 
 
-def _move(site: Site, asked: Asked, form: Mapping[str, str]) -> str:
+def _move(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str:
     if not site.given.allow_changes:
         raise RefusedError(NOT_ALLOWED)
     planned = form.get("planned", "")

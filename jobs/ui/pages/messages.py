@@ -1,4 +1,4 @@
-"""The messages of a topic, decoded as by `sparkonce peek`: to page through, to search by offset, time, key, text."""
+"""A topic's messages, decoded as in `sparkonce peek`: paging, and search by offset, time, key, text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.messages import Bounds, Screen, Search, positions_text, read_positions
 from sparkonce.jobs.ui.kafka.readers import COMMITTED, ISOLATION
 from sparkonce.jobs.ui.kafka.state import TopicState
-from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.pages.topic import topic_of
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.secrets import without_secrets
@@ -25,12 +25,12 @@ COUNTS = (25, 50, 100, 250)
 MAX_PARTITIONS = 64
 """Of a topic with more, one partition is shown at a time."""
 MAX_LINE, MAX_TEXT = 300, 20_000
-"""Characters of a key or value that are shown at first, and when it is opened."""
+"""Characters of a key or value to show, collapsed and expanded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the form asks for; `problem` says what in it cannot be used."""
+    """The form's fields; `problem` says which is invalid."""
 
     wanted: Wanted
     begin: str
@@ -45,7 +45,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record as the page shows it."""
+    """A record's row on the page."""
 
     name: str
     partition: int
@@ -57,7 +57,7 @@ class Row:
     text: str
 
 
-def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     topic = topic_of(site, asked.path["topic"])
     query, problem, screen = _query(topic, asked), None, None
     rows: Sequence[Row] = ()
@@ -84,7 +84,7 @@ def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
     }
 
 
-def _query(topic: TopicState, asked: Asked) -> Query:
+def _query(topic: TopicState, asked: PageRequest) -> Query:
     given, problem = asked.query, None
     partitions: tuple[int, ...] = ()
     if given.get("partition"):
@@ -135,7 +135,7 @@ def _begin(chosen: str, at: str) -> str:
 def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[Screen, Sequence[Row]]:
     """Return what is asked for; it is read again only if the log has changed since.
 
-    What is kept are rows: records may be large.
+    Only rows are cached: records may be large.
     """
     chosen = [
         each for each in topic.partitions if not query.wanted.partitions or each.partition in query.wanted.partitions
@@ -160,7 +160,7 @@ def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[
 
 
 def _within(bounds: Bounds, positions: Mapping[int, int], at: int) -> Bounds:
-    """Return bounds whose first (0) or last (1) offsets are these positions, as far as they are within."""
+    """Return bounds whose first (0) or last (1) offsets are these positions, clamped."""
     found = {}
     for partition, (first, end) in bounds.items():
         position = min(max(positions.get(partition, (first, end)[at]), first), end)
@@ -168,7 +168,7 @@ def _within(bounds: Bounds, positions: Mapping[int, int], at: int) -> Bounds:
     return found
 
 
-def _links(asked: Asked, screen: Screen) -> Mapping[str, str]:
+def _links(asked: PageRequest, screen: Screen) -> Mapping[str, str]:
     kept = {name: value for name, value in asked.query.items() if name not in ("before", "after")}
     return {
         "older": "?" + urlencode({**kept, "before": positions_text(screen.before)}),

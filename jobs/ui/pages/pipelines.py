@@ -1,4 +1,4 @@
-"""The pages *Pipelines*: all queries; one with its partitions, its last hour, its batches, and who shares its appId."""
+"""The pages *Pipelines*: all queries; one with partitions, last hour, batches, and others with the same appId."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkonce.jobs.shared.events import noted
-from sparkonce.jobs.ui.delta.pipelines import Ends, Known, Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Known, Pipeline, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.timeline import Event
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.state import ClusterState
@@ -46,13 +46,13 @@ def _ends(look: Result[ClusterState]) -> Ends:
 
     def end_of(topic: str, topic_id: str, partition: int) -> int | None:
         found = topics.get(topic)
-        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):  # another topic of its name
+        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):  # another topic of that name
             return None
         if topic not in logs:
             logs[topic] = {each.partition: each.stable for each in found.partitions}
         return logs[topic].get(partition)
 
-    return Ends(end_of, look.at_ms or 0)
+    return EndOffsets(end_of, look.at_ms or 0)
 
 
 def _list(site: Site, _: Asked) -> Mapping[str, Any]:

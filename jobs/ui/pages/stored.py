@@ -1,4 +1,4 @@
-"""The page of the offsets that a table stores: what `sparkonce offsets` shows and moves, done by that command."""
+"""The page of a table's stored offsets: it runs `sparkonce offsets` to show and change them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparkonce.jobs.ui.delta.tables import TableWatch
-from sparkonce.jobs.ui.page import Asked, Page, Proposal, RefusedError
+from sparkonce.jobs.ui.page import Page, PageRequest, Proposal, RefusedError
 from sparkonce.jobs.ui.pages.groups import NOT_ALLOWED
 from sparkonce.jobs.ui.pages.tables import table_of
 from sparkonce.jobs.ui.site import Site
@@ -19,7 +19,7 @@ TIME_LIMIT_S = 60.0
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
-def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     watch = table_of(site, asked.path["table"])
     stored = _opened(watch).stored()
     return {"watch": watch, "version": stored.version, "offsets": sorted(stored.offsets.items())}
@@ -29,7 +29,7 @@ def _opened(watch: TableWatch) -> OffsetsTable:
     return OffsetsTable.open(watch.followed.location, watch.followed.storage_options)
 
 
-def _plan(site: Site, asked: Asked, form: Mapping[str, str]) -> str | Proposal:
+def _plan(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str | Proposal:
     watch = table_of(site, asked.path["table"])
     said = _run(watch, _words(watch, form))
     version = re.search(r"--apply --if-version ([0-9]+)$", said.strip())
@@ -40,7 +40,7 @@ def _plan(site: Site, asked: Asked, form: Mapping[str, str]) -> str | Proposal:
     return Proposal(said, "move", {**form, "version": version[1]}, "Move it")
 
 
-def _move(site: Site, asked: Asked, form: Mapping[str, str]) -> str:
+def _move(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str:
     if not site.given.allow_changes:
         raise RefusedError(NOT_ALLOWED)
     watch = table_of(site, asked.path["table"])
@@ -48,7 +48,7 @@ def _move(site: Site, asked: Asked, form: Mapping[str, str]) -> str:
 
 
 def _words(watch: TableWatch, form: Mapping[str, str]) -> list[str]:
-    """Return the command's words; values are joined to their options, so that none can be taken for an option."""
+    """Return the command's arguments; values are joined to their options, so that none is parsed as an option."""
     key = next((key for key in _opened(watch).stored().offsets if form.get("key") == repr(key)), None)
     if key is None:
         raise RefusedError("That offset is not stored here any more: look again.")
@@ -67,10 +67,10 @@ def _number(form: Mapping[str, str], name: str) -> str:
 
 
 def _run(watch: TableWatch, words: Sequence[str]) -> str:
-    """Run `sparkonce offsets`, and return what it says.
+    """Run `sparkonce offsets`, and return its output.
 
     Raises:
-        RefusedError: it refuses; the message is its own.
+        RefusedError: it fails; the message is its own.
     """
     storage = [f"--storage={name}={value}" for name, value in watch.followed.storage_options.items()]
     action, *options = words

@@ -10,50 +10,50 @@ from typing import Any
 from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.strips import strips
 from sparkonce.jobs.ui.delta.tables import PAGE, TableWatch
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.errors import OffsetStoreError
 
 GLANCE_S = 0.3
-"""How long the list of tables reads on, for all of them together."""
+"""The time limit for reading all tables of the list."""
 CHAINS = 100
 """Partitions of the audit in one part of the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class TableSummary:
     """A table in the list."""
 
     watch: TableWatch
     audit: AuditState | None
-    """None before it was looked at."""
+    """None before it was read."""
     problem: str = ""
 
     @property
     def newest(self) -> int | None:
-        """Its newest version, if it was looked at."""
+        """Its newest version, if it was read."""
         return None if self.audit is None else self.watch.bounds()[1]
 
 
-def _list(site: Site, _: Asked) -> Mapping[str, Any]:
+def _list(site: Site, _: PageRequest) -> Mapping[str, Any]:
     watches, left_out = site.watches()
     until_s = time.monotonic() + GLANCE_S
     return {"tables": [_glance(watch, until_s) for watch in watches], "left_out": left_out}
 
 
-def _glance(watch: TableWatch, until_s: float) -> Glance:
+def _glance(watch: TableWatch, until_s: float) -> TableSummary:
     left_s = until_s - time.monotonic()
     known = watch.followed.known
     if left_s <= 0 and (known is None or known.verdict is None):
-        return Glance(watch, known)
+        return TableSummary(watch, known)
     try:
-        return Glance(watch, watch.followed.look(max(left_s, 0.0)))
+        return TableSummary(watch, watch.followed.look(max(left_s, 0.0)))
     except (OffsetStoreError, OSError, ValueError) as error:
-        return Glance(watch, None, str(error) or type(error).__name__)
+        return TableSummary(watch, None, str(error) or type(error).__name__)
 
 
 def table_of(site: Site, key: str) -> TableWatch:
-    """Return the table that an address names.
+    """Return the table of an address.
 
     Raises:
         NoSuchThingError: if there is none.
@@ -64,7 +64,7 @@ def table_of(site: Site, key: str) -> TableWatch:
     return watch
 
 
-def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     watch = table_of(site, asked.path["table"])
     audit = watch.look()
     oldest, newest = watch.bounds()
@@ -83,13 +83,13 @@ def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
     }
 
 
-def _files(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _files(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     watch = table_of(site, asked.path["table"])
     audit = watch.look()
     return {"watch": watch, "lost": audit.lost_files, "files": watch.files(), "unnamed": watch.unnamed()}
 
 
-def _look_for_unnamed(site: Site, asked: Asked, _: Mapping[str, str]) -> str:
+def _look_for_unnamed(site: Site, asked: PageRequest, _: Mapping[str, str]) -> str:
     found = table_of(site, asked.path["table"]).unnamed(asked=True)
     assert found is not None
     return f"The folder was looked through as of version {found.version}; nothing was changed."

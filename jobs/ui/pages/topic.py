@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkonce.jobs.ui.kafka.state import TopicState
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.site import Site
 
 AT_ONCE = 250
@@ -29,7 +29,7 @@ def topic_of(site: Site, name: str) -> TopicState:
     return found
 
 
-def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     topic = topic_of(site, asked.path["topic"])
     assert site.cluster is not None, "it has this topic"
     groups, transactions = site.cluster.groups(), site.cluster.transactions()

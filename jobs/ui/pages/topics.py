@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkonce.jobs.ui.kafka.state import GroupState
-from sparkonce.jobs.ui.page import Asked, Page, part
+from sparkonce.jobs.ui.page import Page, PageRequest, part
 from sparkonce.jobs.ui.site import Site
 
 AT_ONCE = 200
 """Topics in one part of the table."""
 GROUPS_SHOWN = 4
-"""Of each topic, those with the largest lag."""
+"""The number of groups per topic, those with the largest lag."""
 
 
-def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     if site.cluster is None:
         return {"topics": None}
     state, groups = site.cluster.state(), site.cluster.groups()

@@ -1,4 +1,4 @@
-"""The page *Trace*: from a row of a table to its record, and from a record to its rows, with what is proven of it."""
+"""The page *Trace*: from a row of a table to its record, and from a record to its rows, with proofs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sparkonce.jobs.ui.delta.paced import Paced
+from sparkonce.jobs.ui.delta.paced import PacedResults
 from sparkonce.jobs.ui.delta.rows import OPERATORS, Condition, RowsFound
 from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.delta.tracing import RecordTrace, RowTrace, trace_record, trace_rows
-from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.pages.tables import table_of
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.errors import OffsetStoreError
 
 CONDITIONS = 3
 
-_rows: Paced[tuple[RowsFound, list[RowTrace]]] = Paced()
-_records: Paced[RecordTrace] = Paced()
+_rows: PacedResults[tuple[RowsFound, list[RowTrace]]] = PacedResults()
+_records: PacedResults[RecordTrace] = PacedResults()
 
 
-def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     watches, _ = site.watches()
     chosen = table_of(site, asked.query["table"]) if asked.query.get("table") else None
     data: dict[str, Any] = {
@@ -52,7 +52,7 @@ def _of_rows(watch: TableWatch, wanted: tuple[Condition, ...]) -> Mapping[str, A
     return {"found": found, "traces": traces}
 
 
-def _of_record(watches: list[TableWatch], asked: Asked) -> Mapping[str, Any]:
+def _of_record(watches: list[TableWatch], asked: PageRequest) -> Mapping[str, Any]:
     topic, numbers = asked.query.get("topic", ""), [asked.number(name, -1) for name in ("partition", "offset")]
     if not topic or min(numbers) < 0:
         return {
@@ -69,7 +69,7 @@ def _of_record(watches: list[TableWatch], asked: Asked) -> Mapping[str, Any]:
     return {"records": traces, "unread": unread}
 
 
-def _conditions(asked: Asked) -> list[Condition]:
+def _conditions(asked: PageRequest) -> list[Condition]:
     found = []
     for number in range(1, CONDITIONS + 1):
         column, operator = asked.query.get(f"column{number}", ""), asked.query.get(f"is{number}", "=")

@@ -1,4 +1,4 @@
-"""The page *Transactions*: what is open, why, and the command that mends it."""
+"""The page *Transactions*: open ones, the reason, and the command that ends them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Why
 from sparkonce.jobs.cli.housekeeping.transactions_report import left_ms, loss_text, meaning, partitions_text
 from sparkonce.jobs.ui.kafka.state import OtherTransaction
-from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An open transaction as the page shows it."""
+    """An open transaction's row on the page."""
 
     transactional_id: str
     state: str
@@ -27,7 +27,7 @@ class Row:
     why: str
 
 
-def _data(site: Site, _: Asked) -> Mapping[str, Any]:
+def _data(site: Site, _: PageRequest) -> Mapping[str, Any]:
     if site.cluster is None:
         return {"transactions": None, "applications": (), "others": ()}
     result, now = site.cluster.transactions(), now_ms()
@@ -81,7 +81,7 @@ def _loss(application: Application) -> str | None:
 
 
 def _commands(application: Application, servers: str) -> list[str]:
-    """Return what mends it; nothing if nothing is open."""
+    """Return the commands that end it; none if nothing is open."""
     common = f"--bootstrap-servers {servers} --app-id {application.app_id}"
     if application.unfinished is not None:
         return [f"sparkonce transactions finish {common}{' --accept' if application.is_hurt else ''}"]

@@ -1,1 +1,1 @@
-"""Simulated clients, which speak the protocol in bytes."""
+"""Simulated clients: they speak the protocol in bytes."""

@@ -1,4 +1,4 @@
-"""An administrator: makes topics, changes settings, asks for elections and moves."""
+"""An administrator: creates topics, changes settings, requests elections and reassignments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Admin(Client):
     """Whether all topics of the plan are there, with their settings."""
 
     async def create_topics(self) -> None:
-        """Make the plan's topics, however often that has to be tried."""
+        """Create the plan's topics; retry until it succeeds."""
         for topic in self.world.plan.topics:
             kind = _COORDINATED.get(topic.name)
             while not await (self._create(topic) if kind is None else self._create_internal(topic, kind)):
@@ -74,20 +74,20 @@ class Admin(Client):
         return answer is not None and answer.responses[0].error_code == ErrorCode.NONE
 
     async def elect(self, topic: str, partition: int) -> None:
-        """Ask for the preferred leader."""
+        """Request the election of the preferred leader."""
         await self._try(
             ApiKey.ELECT_LEADERS, 2, election_type=0, topic_partitions=[(topic, [partition])], timeout_ms=1_000
         )
 
     async def reassign(self, topic: str, partition: int, target: tuple[int, ...] | None) -> None:
-        """Ask for other replicas; None gives a move up."""
+        """Request a reassignment; None cancels one."""
         replicas = None if target is None else list(target)
         await self._try(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=1_000, topics=[(topic, [(partition, replicas)])]
         )
 
     async def lead(self, topic: str, partition: int, replicas: tuple[int, ...]) -> None:
-        """Put another of its replicas first, and ask that it leads."""
+        """Put another of its replicas first, and request its election."""
         await self.reassign(topic, partition, replicas)
         await self.elect(topic, partition)
 

@@ -1,7 +1,7 @@
-"""What a client may believe of a thing of its own, by what it has asked for and what it was answered.
+"""The states that a thing may be in, by the requests that a client has sent and the responses that it received.
 
-A request without an answer may be carried out at any later time, or never. One that is answered with an error may have
-been carried out before it came a second time, to the next controller or coordinator.
+A request without a response may be carried out at any later time, or never. One that is answered with an error may
+have been carried out before it was sent again to the next controller or coordinator.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ State = TypeVar("State")
 
 
 class Belief(Generic[State]):
-    """The states that one thing may be in, by what was asked for and answered."""
+    """The possible states of one thing, by requests and responses."""
 
     def __init__(self, state: State) -> None:
         self.states = {state}
         self._strays: list[Callable[[State], State]] = []
-        """What was asked for without an answer."""
+        """Requested changes without a response."""
 
     def done(self, change: Callable[[State], State]) -> None:
-        """Take a change that was acknowledged."""
+        """Apply an acknowledged change."""
         self._be({change(each) for each in self.states})
 
     def refused(self, change: Callable[[State], State]) -> None:
-        """Take a change that was answered with an error: it may have been carried out before."""
+        """Note a change answered with an error: its first attempt may have been carried out."""
         self._be(self.states | {change(each) for each in self.states})
 
     def unanswered(self, change: Callable[[State], State]) -> None:
-        """Take a change that may be carried out from now on."""
+        """Note a change without a response: it may be carried out from now on."""
         self._strays.append(change)
         self._be(self.states)
 
     def expire(self, state: State) -> None:
-        """Be in this state, whatever was asked for: it was long ago."""
+        """Set the only possible state: all requests are too old to matter."""
         self.states, self._strays = {state}, []
 
     def _be(self, states: set[State]) -> None:

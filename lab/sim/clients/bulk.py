@@ -1,11 +1,11 @@
-"""A client that sends and requests much at once, and reads the responses late, or never.
+"""A client that sends and requests a lot at once, and reads the responses late, or never.
 
-It writes large batches to a topic of its own, several on their way at a time, and reads many of them at once. Brokers
-have more to send then than a socket takes: answers wait in memory, and requests in the read buffer, until it reads on
-or hangs up. Nothing is sent twice, so a write without a good answer may take place or not.
+It writes large batches to its own topic, several in flight, and fetches many of them at once. Brokers then have more
+to send than a socket takes: responses wait in memory, and requests in the read buffer, until the client reads again
+or disconnects. Nothing is retried, so a write without a successful response may have happened or not.
 
-    written-by-us    no batch lies where another one was acknowledged, and none that nobody has sent
-    retained         in the end every acknowledged batch is there
+    written-by-us    no batch is where another one was acknowledged, and every batch was sent by this client
+    retained         at the end every acknowledged batch is there
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from lab.sim.clients.client import Connection, Guest, UnreachableError
+from lab.sim.clients.client import ClientConnection, Guest, UnreachableError
 from lab.sim.clients.producers import HERALD
 from lab.sim.marks import Mark
 from lab.sim.plan import Durability
@@ -59,7 +59,7 @@ _COUNT_AT: Final = 57
 
 
 def _with(position: int, data: bytes) -> _Spoil:
-    """Return a function that puts other bytes into a batch, and corrects its checksum."""
+    """Return a function that overwrites bytes of a batch and corrects its checksum."""
 
     def spoil(batch: bytearray) -> bytes:
         batch[position : position + len(data)] = data
@@ -70,11 +70,11 @@ def _with(position: int, data: bytes) -> _Spoil:
 
 
 _SPOILS: Final[tuple[_Spoil, ...]] = (
-    lambda batch: bytes(batch[:-1]) + b"?",  # another checksum
+    lambda batch: bytes(batch[:-1]) + b"?",  # wrong checksum
     lambda batch: bytes(batch[:-3]),
     lambda batch: bytes(batch[:40]),
     lambda batch: bytes(batch) * 2,
-    _with(0, bytes(7) + b"\5"),  # another base offset
+    _with(0, bytes(7) + b"\5"),  # wrong base offset
     _with(16, b"\1"),  # another format
     _with(_ATTRIBUTES_AT, b"\0\x20"),  # a control batch
     _with(_ATTRIBUTES_AT, b"\0\x10"),  # transactional, without a producer
@@ -87,12 +87,12 @@ _SPOILS: Final[tuple[_Spoil, ...]] = (
 
 
 def has_bulk(seed: int) -> bool:
-    """Whether a seed has one."""
+    """Whether a seed has a bulk client."""
     return stream("bulk", seed).random() < _SEEDS
 
 
 class BulkClient(Guest):
-    """Writes and reads, until all faults are over."""
+    """Writes and reads until all faults are over."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -126,7 +126,7 @@ class BulkClient(Guest):
         return answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
     async def _write(self) -> None:
-        """Send several batches without waiting for answers."""
+        """Send several batches without waiting for responses."""
         connection = await self.connection(await self.leader(TOPIC, 0))
         batches = [self._batch() for _ in range(self.rng.choice((1, 2, 5)))]
         timeout_ms = self.world.plan.settings.timeout_ms
@@ -144,7 +144,7 @@ class BulkClient(Guest):
                 self.forget_leader(TOPIC, 0)
 
     async def _write_rubbish(self) -> None:
-        """Send a batch that must be refused; if it were appended, it would be found as one that nobody has sent."""
+        """Send an invalid batch; if it were appended, it would be found as one that nobody has sent."""
         batch = self.rng.choice(_SPOILS)(bytearray(encode_batch([Record(None, b"rubbish", self.now_ms())] * 2)))
         wanted = produce.ProduceTopic(TOPIC, ZERO_UUID, [produce.ProducePartition(0, batch)])
         body = produce.encode_request(7, produce.ProduceRequest(None, _ALL, 500, [wanted]))
@@ -160,8 +160,8 @@ class BulkClient(Guest):
         self._sent.add(_crc(batch))
         return batch
 
-    async def _all(self, connection: Connection, answers: Sequence[asyncio.Future[bytes]]) -> list[bytes]:
-        """Wait for answers.
+    async def _all(self, connection: ClientConnection, answers: Sequence[asyncio.Future[bytes]]) -> list[bytes]:
+        """Wait for responses.
 
         Raises:
             UnreachableError: if one does not come.
@@ -176,7 +176,7 @@ class BulkClient(Guest):
             _forget(answers)
 
     async def _read_late(self) -> None:
-        """Ask for much, and read nothing for a while; then all, or hang up."""
+        """Fetch a lot, and read nothing for a while; then read all, or disconnect."""
         address = await self.leader(TOPIC, 0)
         connection = await self.connection(address)
         connection.stop_reading()
@@ -199,7 +199,7 @@ class BulkClient(Guest):
         return bytes(fetch.encode_request(_VERSION, request))
 
     def _take(self, answer: bytes) -> dict[int, int]:
-        """Check what was read; returns the checksums by offset."""
+        """Check what was read; return the checksums by offset."""
         found: dict[int, int] = {}
         for topic in fetch.decode_response(_VERSION, answer).topics:
             for result in topic.partitions:
@@ -222,7 +222,7 @@ class BulkClient(Guest):
     def _is_judged(self) -> bool:
         return self.world.plan.durability is not Durability.NONE
 
-    # What there is in the end.
+    # Checks at the end.
 
     async def look(self) -> None:
         """Read everything."""
@@ -246,7 +246,7 @@ class BulkClient(Guest):
 
 
 def _forget(answers: Sequence[asyncio.Future[bytes]]) -> None:
-    """Wait no longer, whatever has come."""
+    """Stop waiting, whatever has arrived."""
     for each in answers:
         if each.done() and not each.cancelled():
             each.exception()

@@ -1,8 +1,8 @@
-"""Clients that speak the protocol: connections, metadata, and asking whoever is in charge.
+"""Clients that speak the protocol: connections, metadata, requests to leaders and coordinators.
 
-Theory of operation: a client is a coroutine on a loop of its own. It has one connection to each broker, and learns from
-any broker who leads a partition, or coordinates a group. Whatever goes wrong with a request (no connection, none any
-more, no answer in time) is `UnreachableError`; the connection is closed then, and what it still holds may yet arrive.
+Theory of operation: a client is a coroutine on its own loop. It has one connection to each broker, and learns from any
+broker who leads a partition or coordinates a group. Any failure of a request (no connection, connection lost, no
+response in time) is an `UnreachableError`; the connection is then closed, and what it still holds may yet arrive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRANSACTION: Final = 1
 
 
 class UnreachableError(Exception):
-    """No answer: whether the request was handled is not known."""
+    """No response: whether the request was handled is unknown."""
 
 
 class Address(NamedTuple):
@@ -43,8 +43,8 @@ class Address(NamedTuple):
     port: int
 
 
-class Connection(asyncio.Protocol):
-    """One connection; answers come in the order of the requests."""
+class ClientConnection(asyncio.Protocol):
+    """One connection; responses come in the order of the requests."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close it; who waits for an answer gets none."""
+        """Close it; requests in flight get no response."""
         self.closed = True
         if self._transport is not None:
             self._transport.close()
@@ -75,22 +75,22 @@ class Connection(asyncio.Protocol):
                 future.set_exception(UnreachableError("the connection is closed"))
 
     def stop_reading(self) -> None:
-        """Leave what comes where it is, in the kernel."""
+        """Leave arriving bytes in the kernel."""
         assert self._transport is not None
         self._transport.pause_reading()
 
     def read_on(self) -> None:
-        """Read what has come, and go on."""
+        """Read what has arrived, and continue reading."""
         assert self._transport is not None
         self._transport.resume_reading()
 
     def send(self, data: Buffer) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         assert self._transport is not None
         self._transport.write(bytes(data))
 
     def request(self, api_key: int, version: int, body: Buffer, *, answered: bool = True) -> asyncio.Future[bytes]:
-        """Send a request; the future is its answer's body."""
+        """Send a request; the future returns the response body."""
         self._correlation_id += 1
         header = encode_request_header(api_key, version, self._correlation_id, "simulated")
         future = self._loop.create_future()
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
             frame = bytes(received[SIZE.size : SIZE.size + size])
             del received[: SIZE.size + size]
             if self.sends_rubbish and not self._waiting:
-                continue  # some of it was a request after all
+                continue  # part of it was a request after all
             correlation_id, api_key, version, future = self._waiting.popleft()
             answered, position = read_response_header(api_key, version, frame)
             assert answered == correlation_id, f"request {correlation_id} is due, and {answered} is answered"
@@ -123,10 +123,10 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """What sends requests and never dies."""
+    """A process that sends requests and never dies."""
 
     def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:
-        """`machines` are those of the brokers that it asks: all of the cluster unless given."""
+        """`machines` are the brokers that it asks: all of the cluster by default."""
         self.world = world
         self.machines = list(world.brokers.values()) if machines is None else machines
         self.number = number = len(world.client_loops) + 1
@@ -137,12 +137,12 @@ class Client:
         )
         world.client_loops.append(self.loop)
         self.rng = stream("client", world.plan.seed, number)
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, ClientConnection] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Let the client do something."""
+        """Run a coroutine on the client's loop."""
         self.loop.call_soon(self._begin, coroutine)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -162,11 +162,11 @@ class Client:
         return EPOCH_MS + self.world.scheduler.now_ms
 
     async def pause(self, delay_ms: int) -> None:
-        """Wait."""
+        """Sleep."""
         await asyncio.sleep(delay_ms / 1000)
 
     async def back_off(self) -> None:
-        """Wait before something is tried again."""
+        """Wait before a retry."""
         await self.pause(self.world.plan.settings.backoff_ms)
 
     # Requests.
@@ -178,8 +178,8 @@ class Client:
         """Return any broker's address."""
         return Address(self.rng.choice(self.machines).address, self.port)
 
-    async def connection(self, address: Address) -> Connection:
-        """Return the connection to a broker.
+    async def connection(self, address: Address) -> ClientConnection:
+        """Return the connection to a broker, opened if needed.
 
         Raises:
             UnreachableError: if there is none.
@@ -188,16 +188,16 @@ class Client:
         if found is None or found.closed:
             try:
                 async with asyncio.timeout(self.timeout_ms / 1000):
-                    _, protocol = await self.loop.create_connection(lambda: Connection(self.loop), *address)
+                    _, protocol = await self.loop.create_connection(lambda: ClientConnection(self.loop), *address)
             except (OSError, TimeoutError) as error:
                 raise UnreachableError(str(error)) from None
-            assert isinstance(protocol, Connection)
+            assert isinstance(protocol, ClientConnection)
             await self.greet(protocol)
             found = self._connections[address] = protocol
         return found
 
-    async def greet(self, connection: Connection) -> None:
-        """Do what comes first on a new connection.
+    async def greet(self, connection: ClientConnection) -> None:
+        """Send the first requests of a new connection.
 
         Raises:
             UnreachableError: if that fails.
@@ -205,11 +205,11 @@ class Client:
 
     @property
     def timeout_ms(self) -> int:
-        """How long a request may take."""
+        """The timeout of requests."""
         return self.world.plan.settings.timeout_ms * 3
 
     async def exchange(self, address: Address, api_key: int, version: int, body: Buffer, patience_ms: int = 0) -> bytes:
-        """Send a request and return its answer's body; it may take so much longer than others.
+        """Send a request and return the response body; `patience_ms` is added to the timeout.
 
         Raises:
             UnreachableError: if there is none.
@@ -223,7 +223,7 @@ class Client:
             raise UnreachableError("no answer in time") from None
 
     async def ask(self, address: Address, api_key: ApiKey, version: int, *, patience_ms: int = 0, **fields: Any) -> Any:
-        """Ask the same with generated codecs.
+        """Like `exchange`, with generated codecs.
 
         Raises:
             UnreachableError: if there is no answer.
@@ -232,13 +232,13 @@ class Client:
         body = await self.exchange(address, api_key, version, apis.encode_request(message, version), patience_ms)
         return apis.decode_response(api_key, version, body)
 
-    # Who is in charge.
+    # Leaders and coordinators.
 
     async def leader(self, topic: str, partition: int) -> Address:
-        """Return the leader of a partition, as far as some broker knows.
+        """Return the leader of a partition as some broker knows it.
 
         Raises:
-            UnreachableError: if nobody knows.
+            UnreachableError: if no broker knows.
         """
         found = self._leaders.get((topic, partition))
         if found is None:
@@ -249,7 +249,7 @@ class Client:
         return found
 
     def forget_leader(self, topic: str, partition: int) -> None:
-        """Ask anew the next time."""
+        """Look up the leader again the next time."""
         self._leaders.pop((topic, partition), None)
 
     async def _look_for_leaders(self, topic: str) -> None:
@@ -267,10 +267,10 @@ class Client:
                     self._leaders[each.name, partition.partition_index] = nodes[partition.leader_id]
 
     async def coordinator(self, kind: int, name: str) -> Address:
-        """Return the coordinator of a group or a transactional id, as far as some broker knows.
+        """Return the coordinator of a group or a transactional id as some broker knows it.
 
         Raises:
-            UnreachableError: if nobody knows.
+            UnreachableError: if no broker knows.
         """
         found = self._coordinators.get((kind, name))
         if found is None:
@@ -282,28 +282,28 @@ class Client:
         return found
 
     def forget_coordinator(self, kind: int, name: str) -> None:
-        """Ask anew the next time."""
+        """Look up the coordinator again the next time."""
         self._coordinators.pop((kind, name), None)
 
 
 class Guest(Client):
-    """A client with things of its own, which it makes and changes while there are faults, and looks at in the end."""
+    """A client that owns resources, changes them while there are faults, and checks them at the end."""
 
     is_over = False
     """Whether it changes nothing more."""
     has_looked = False
-    """Whether it has looked at its things in the end."""
+    """Whether it has checked its resources at the end."""
 
     def begin(self) -> None:
         """Begin."""
         self.run(self.work())
 
     def end(self) -> None:
-        """Change nothing more."""
+        """Stop changing things."""
         self.is_over = True
 
     def look_around(self) -> None:
-        """Look at its things."""
+        """Check its resources."""
         self.run(self._look())
 
     async def _look(self) -> None:
@@ -311,9 +311,9 @@ class Guest(Client):
         self.has_looked = True
 
     async def work(self) -> None:
-        """Do what there is to do, until it is over."""
+        """Work until the faults are over."""
         raise NotImplementedError
 
     async def look(self) -> None:
-        """Look at what there is in the end, and say what is wrong."""
+        """Check the final state, and report violations."""
         raise NotImplementedError

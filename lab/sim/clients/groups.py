@@ -1,15 +1,15 @@
-"""Members of groups, of the classic protocol and of KIP-848: they join, share out, fetch what is committed, and commit.
+"""Members of groups, of the classic protocol and of KIP-848: they join, assign, fetch committed offsets, and commit.
 
-As Java's consumers. What each hears is judged by what the others have, as far as that can be told from outside:
+They behave as Java's consumers. Responses are checked against what the other members have, as far as clients see it:
 
-    told-known-errors    a member hears only errors that Java's consumer can go on after
-    one-owner            in one generation of a classic group no partition is given to two members
-    one-holder           in a group of KIP-848 nobody is told of a partition that another one still uses who is in touch
-                         with the coordinator
-    commits-kept         what OffsetFetch tells is no older than what was acknowledged before it was asked
+    told-known-errors    a member receives only errors after which Java's consumer continues
+    one-owner            in one generation of a classic group no partition is assigned to two members
+    one-holder           in a group of KIP-848 no partition is assigned while another member in touch with the
+                         coordinator still uses it
+    commits-kept         OffsetFetch returns nothing older than what was acknowledged before the request
 
-The last two hold for answers of whoever is the coordinator by the durable log, before and after: one that does not know
-yet that it is no longer may repeat what was true in its own time.
+The last two hold for responses of the broker that is coordinator by the durable log, before and after: one that does
+not know yet that it was replaced may repeat what was true in its epoch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FENCED: Final = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID)
 _REJOIN: Final = (*_FENCED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 _BACK_MS: Final = 300
 _FETCH_EVERY: Final = 3
-"""After how many commits what is committed is fetched again."""
+"""Committed offsets are fetched again after this many commits."""
 
 
 class AgainError(Exception):
@@ -53,7 +53,7 @@ class AgainError(Exception):
 
 
 class GroupClient(Client):
-    """One member of a group, started again and again."""
+    """One member of a group, restarted again and again."""
 
     def __init__(self, world: World, members: Sequence[GroupClient], plan: GroupPlan, index: int) -> None:
         """`members` is the growing list of the members of all groups; `index` counts those of this group."""
@@ -71,13 +71,13 @@ class GroupClient(Client):
         world.scheduler.after(1 + index * plan.apart_ms, self._start)
 
     def _know_nothing(self) -> None:
-        """Know nothing, as a new process."""
+        """Reset all state, as a new process."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self.share: Share | None = None
         self._commits = 0
         self.touched_ms = -1
-        """When it has sent the last heartbeat of KIP-848 that the coordinator has accepted."""
+        """When it has sent the last KIP-848 heartbeat that the coordinator has accepted."""
 
     async def _live(self) -> None:
         raise NotImplementedError
@@ -85,7 +85,7 @@ class GroupClient(Client):
     async def _leave(self) -> None:
         raise NotImplementedError
 
-    # What happens to it.
+    # Steps.
 
     def _start(self) -> None:
         if self.alive:
@@ -107,7 +107,7 @@ class GroupClient(Client):
             self._on_error({"message": "a member's life was cancelled"})
 
     def happen(self, amount: int, duration_ms: int) -> None:
-        """Be paused, leave or die; mostly it comes back."""
+        """Pause, leave or die; mostly return later."""
         if not self.alive or self.loop.paused:
             return
         self.world.trace(lambda: f"member {self.member}: {('pauses', 'leaves', 'dies')[amount % 3]}")
@@ -132,7 +132,7 @@ class GroupClient(Client):
             self.loop.call_soon(life.cancel)
 
     def restart(self, error: ErrorCode) -> None:
-        """End, as another process has its instance id, and come back as a new one."""
+        """End, as another process has its instance id, and start again as that process."""
         if error is ErrorCode.FENCED_INSTANCE_ID:
             self.world.mark(Mark.INSTANCE_FENCED)
         self._die()
@@ -140,20 +140,20 @@ class GroupClient(Client):
 
     @property
     def settled(self) -> bool:
-        """Whether it has been answered a commit, and has fetched what is committed, since all faults are over."""
+        """Whether a commit and a fetch of committed offsets have succeeded since all faults are over."""
         return self._is_settled or not self.share
 
     def calm(self) -> None:
-        """Note that all faults are over: one more commit is to be answered."""
+        """Note that all faults are over: one more commit must succeed."""
         self._is_calm = True
         self._go_on()
 
-    # Asking.
+    # Requests.
 
     async def coordinate(
         self, api_key: ApiKey, version: int, known: Collection[ErrorCode], patience_ms: int = 0, **fields: Any
     ) -> Any:
-        """Ask the coordinator; judge the error that it tells.
+        """Ask the coordinator; check the error that it returns.
 
         Raises:
             UnreachableError: if it is not found, or does not answer.
@@ -169,7 +169,7 @@ class GroupClient(Client):
         if error in _FIND_AGAIN:
             self.forget_coordinator(GROUP, self.plan.group_id)
         if error is ErrorCode.NONE:
-            if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT:  # nothing else prolongs a session there
+            if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT:  # nothing else extends a session there
                 self.touched_ms = sent_ms
         elif error not in (*_WAIT, *known):
             text = f"member {self.member} is told {error.name} by {api_key.name}"
@@ -177,13 +177,13 @@ class GroupClient(Client):
         return answer
 
     def coordinator_now(self) -> tuple[int, int]:
-        """Return who coordinates the group by the durable log, and in which epoch."""
+        """Return the coordinator of the group and its leader epoch, by the durable log."""
         state = self.world.image.partition(self.offsets_key())
         assert state is not None
         return state.leader, state.leader_epoch
 
     def offsets_key(self) -> PartitionKey:
-        """Return the partition that keeps the group."""
+        """Return the partition of `__consumer_offsets` that stores the group."""
         image = self.world.image
         topic_id = image.topic_ids[OFFSETS_TOPIC]
         return topic_id, partition_of(self.plan.group_id, len(image.topics[topic_id].partitions))
@@ -191,7 +191,7 @@ class GroupClient(Client):
     # Offsets.
 
     async def fetch(self) -> bool:
-        """Fetch what is committed, for all partitions; returns whether it was told."""
+        """Fetch committed offsets of all partitions; return whether that succeeded."""
         world, group_id = self.world, self.plan.group_id
         before, asked_ms = self.coordinator_now(), world.scheduler.now_ms
         try:
@@ -211,7 +211,7 @@ class GroupClient(Client):
         return True
 
     def is_asked(self, broker_id: int) -> bool:
-        """Whether a broker, if it is one, is what this member takes for its coordinator."""
+        """Whether this member takes a broker for its coordinator."""
         found, broker = self._coordinators.get((GROUP, self.plan.group_id)), self.world.brokers.get(broker_id)
         return found is not None and broker is not None and found.host == broker.address
 
@@ -224,11 +224,11 @@ class GroupClient(Client):
 
     @property
     def subscribed(self) -> frozenset[str]:
-        """The topics whose partitions it wants to have."""
+        """The topics that it subscribes to."""
         return frozenset(name for name, _ in self.topics())
 
     async def commit_regularly(self, refused: Callable[[ErrorCode], None]) -> None:
-        """Commit now and then; once all faults are over, until that was answered."""
+        """Commit from time to time; once all faults are over, until one commit is acknowledged."""
         while not await self.fetch():
             await self.back_off()
         while not (self._is_calm and self._is_settled):
@@ -246,7 +246,7 @@ class GroupClient(Client):
     commit_errors: tuple[ErrorCode, ...] = ()
 
     async def commit(self) -> ErrorCode | None:
-        """Commit for what this member has; None if there is no answer, or nothing to commit."""
+        """Commit for the assigned partitions; None if there is no response, or nothing to commit."""
         if not self.share:
             return None
         world, places = self.world, sorted(self.share)
@@ -300,7 +300,7 @@ class ClassicMember(GroupClient):
             await self.back_off()
 
     async def _be_member(self) -> None:
-        """Join, and go on until it has to join again."""
+        """Join, and stay a member until it has to join again."""
         joined = await self._join()
         self.member_id, self.generation = joined.member_id, joined.generation_id
         self.share = share = await self._sync(joined)
@@ -352,7 +352,7 @@ class ClassicMember(GroupClient):
         return share
 
     def _assign(self, joined: Any) -> list[tuple[str, bytes]]:
-        """Share the partitions out, in each generation another way."""
+        """Assign the partitions, differently in each generation."""
         members, places = [each.member_id for each in joined.members], self.world.places
         return [
             (member_id, encode_share(places[(index + joined.generation_id) % len(members) :: len(members)]))
@@ -390,8 +390,8 @@ class ClassicMember(GroupClient):
             return
 
 
-def ailing(members: list[GroupClient], places: Collection[TopicPartition]) -> str | None:
-    """Return what is not yet as it should be in a group of which these members live."""
+def group_problem(members: list[GroupClient], places: Collection[TopicPartition]) -> str | None:
+    """Return what is still wrong in a group whose live members are these; None if nothing is."""
     if not members:
         return "nobody has come back to it"
     given = sorted(place for each in members for place in each.share or ())
@@ -408,8 +408,8 @@ def ailing(members: list[GroupClient], places: Collection[TopicPartition]) -> st
 
 
 async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run all until they have ended or one fails; then the others are cancelled."""
-    # Not a TaskGroup: what that leaves behind in its task keeps asyncio.timeout from working in Python 3.11.
+    """Run all until they have ended or one fails; then cancel the others."""
+    # Not a TaskGroup: state that it leaves in its task breaks asyncio.timeout in Python 3.11.
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -426,7 +426,7 @@ def _again(error: ErrorCode) -> None:
 
 
 def _error_of(answer: Any) -> ErrorCode:
-    """Return the error of an answer, or the first of its partitions'."""
+    """Return the error of a response, or the first of its partitions'."""
     code = getattr(answer, "error_code", None)
     if code is None:
         code = next((each.error_code for topic in answer.topics for each in topic.partitions), 0)

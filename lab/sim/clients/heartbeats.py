@@ -1,6 +1,6 @@
-"""Members of groups of KIP-848: they say what they own, and own what they are told.
+"""Members of KIP-848 groups: members report their assignment and adopt the new one.
 
-Told to give something up, a member stops using it after a while, says so, and others are given it then.
+A member told to revoke a partition stops using it after a while and reports that; then others receive it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
 
 _PATTERN: Final = "t[0-9]"
-"""What all topics match that clients use, and no others."""
+"""Matches all topics that clients use, and no others."""
 _JOIN_AGAIN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _ENDS: Final = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 
@@ -57,7 +57,7 @@ class HeartbeatMember(GroupClient):
             await self.back_off()
 
     def still_uses(self, place: TopicPartition) -> bool:
-        """Whether it uses a partition, and its coordinator cannot but know that it is there."""
+        """Whether it uses a partition, and its coordinator must know that it exists."""
         now_ms, plan = self.world.scheduler.now_ms, self.plan
         in_touch = self.alive and not self.loop.paused and now_ms - self.touched_ms < plan.session_ms // 2
         overdue = self._revoking_since_ms is not None and now_ms - self._revoking_since_ms > plan.rebalance_ms // 2
@@ -97,7 +97,7 @@ class HeartbeatMember(GroupClient):
                 self._says_all = False
                 self._has_changed = owned != self.share if tells else self._has_changed
                 if tells and not owned - self._target:
-                    self._revoking_since_ms = None  # only now does the coordinator know
+                    self._revoking_since_ms = None  # the coordinator knows only now
                 in_time = self.world.scheduler.now_ms - sent_ms < self.plan.session_ms // 2
                 self._take(answer, judged=trusted and in_time)
                 if trusted and self._revoking_since_ms is None:
@@ -115,7 +115,7 @@ class HeartbeatMember(GroupClient):
 
     @property
     def subscribed(self) -> frozenset[str]:
-        """See `GroupClient`: the first member, which always comes back, subscribes to all topics."""
+        """See `GroupClient`: the first member, which always returns, subscribes to all topics."""
         names = [name for name, _ in self.topics()]
         return frozenset(names[: self._index] if self.plan.differs and self._index else names)
 
@@ -173,7 +173,7 @@ class HeartbeatMember(GroupClient):
             raise ViolationError("member-stays", f"group {self.plan.group_id}: {text}")
 
     async def _reconcile(self) -> None:
-        """Stop using what it is to give up, after a while."""
+        """Stop using revoked partitions after a while."""
         while True:
             if self.share != self._target:
                 if (self.share or frozenset()) - self._target:

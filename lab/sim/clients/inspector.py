@@ -1,7 +1,7 @@
-"""An administrator that looks at groups: lists and describes them, in all versions.
+"""An administrator that lists and describes groups, in all versions.
 
-described    in the end a group is shown as what it is: where it is coordinated, stable, with the members that live,
-each with its share
+described    at the end a group is described correctly: its coordinator, stable, the live members, each with its
+assignment
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from lab.sim.world import World
 
 _INSPECTORS: Final = 0.6
-"""How many seeds with groups have one."""
+"""The share of seeds with groups that have an inspector."""
 _PAUSE_MS: Final = 300
 _LOOKS: Final = 100
 _AGAIN_MS: Final = 100
-"""How long after one look the next one comes: a member may yet come back, for which the others join again."""
+"""How long after one check the next one comes: a member may still return, for which the others join again."""
 
 Shares = dict[str, Share]
-"""What each member has, by its id."""
+"""The assignment of each member, by its id."""
 
 
 def has_inspector(seed: int) -> bool:
-    """Whether a seed has one, if it has groups."""
+    """Whether a seed, if it has groups, has an inspector."""
     return stream("inspector", seed).random() < _INSPECTORS
 
 
 class Inspector(Guest):
-    """Looks at groups, in the end once more."""
+    """Describes groups, and once more at the end."""
 
     def __init__(self, world: World, members: list[GroupClient]) -> None:
-        """`members` are those of all groups, as far as they have begun."""
+        """`members` are those of all groups, as far as they have started."""
         super().__init__(world)
         self._members = members
 
@@ -70,7 +70,7 @@ class Inspector(Guest):
                 self.world.violated(ViolationError("described", f"group {group.group_id}: {wrong}"))
 
     async def _wrong(self, group: GroupPlan) -> str | None:
-        """Return what is not shown as it is."""
+        """Return mismatches."""
         coordinator = await self.coordinator(GROUP, group.group_id)
         for machine in self.world.brokers.values():
             address = Address(machine.address, FIRST_PORT)
@@ -83,10 +83,10 @@ class Inspector(Guest):
         return None if shares == expected else f"{shares} is described, and it is {expected}"
 
     async def _shares(self, group: GroupPlan) -> Shares:
-        """Return what a group is described as.
+        """Return a group's assignments as described.
 
         Raises:
-            UnreachableError: if it is not described.
+            UnreachableError: if it cannot be described.
         """
         describe = self._consumer_group if group.by_heartbeats else self._classic_group
         return await describe(await self.coordinator(GROUP, group.group_id), group.group_id)

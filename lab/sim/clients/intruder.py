@@ -1,8 +1,8 @@
-"""A client that may do nothing, and that sends what makes no sense.
+"""A client without any permission, which also sends malformed requests.
 
-Where a seed has one, brokers have a second listener, on which clients prove who they are, and no access control lists:
-then only super users may do anything, as all others are who use the first listener. So whatever this client asks for,
-any answer but a refusal is a violation (`authorized`). What is no request at all must end its connection, and nothing
+In seeds that have one, brokers have a second listener, on which clients authenticate, and no access control lists: only
+super users may do anything, and all others, who use the first listener, are super users. So any response to this client
+but an authorization error is a violation (`authorized`). A malformed request must end its own connection, and nothing
 else.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.sim.clients.client import Client, Connection, UnreachableError
+from lab.sim.clients.client import Client, ClientConnection, UnreachableError
 from lab.sim.machine.settings import FIRST_PORT, INTRUDER
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.kafka.protocol import apis, fetch, produce
@@ -31,22 +31,22 @@ _REFUSALS: Final = (
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 _ALSO: Final = {ApiKey.DELETE_GROUPS: (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)}
-"""What is answered in place of a refusal where a coordinator is lost while the answer about other groups waits."""
+"""Allowed instead of an authorization error if a coordinator is lost while the response about other groups waits."""
 _PAUSE_MS: Final = 120
 _MOST_BYTES: Final = 60
 _HEADER_BYTES: Final = 14
-"""A frame's size, API, version and number, and a client's id, which is null."""
+"""A frame's size, API, version and correlation id, and a null client id."""
 _TOPIC: Final = 2
-"""The type of a topic among resources."""
+"""The resource type of topics."""
 
 
 class Intruder(Client):
-    """Asks for what it may not have, until the world ends."""
+    """Sends requests without permission until the world ends."""
 
     port = FIRST_PORT + 1
 
-    async def greet(self, connection: Connection) -> None:
-        """Say who it is."""
+    async def greet(self, connection: ClientConnection) -> None:
+        """Authenticate."""
         for api_key, fields in (
             (ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}),
             (ApiKey.SASL_AUTHENTICATE, {"auth_bytes": f"\0{INTRUDER}\0{INTRUDER}".encode()}),
@@ -78,14 +78,14 @@ class Intruder(Client):
                 self._coordinators.clear()
 
     async def _send_rubbish(self) -> None:
-        """Send bytes that are no request, or half of one, on a connection that is then closed."""
+        """Send bytes that are no request, or half of one, then close the connection."""
         connection = await self.connection(self.some_broker())
         size = self.rng.randrange(1, _MOST_BYTES)
         data = bytearray(self.rng.randbytes(size))
-        if self.rng.random() < 0.7:  # a frame of the right size, of an API that there is
+        if self.rng.random() < 0.7:  # a frame with a valid size and a valid API key
             data[:4] = (max(size - 4, 0)).to_bytes(4, "big")
             data[4:8] = bytes((0, self.rng.choice(list(ApiKey)) & 0xFF, 0, self.rng.randrange(8)))
-            if size >= _HEADER_BYTES:  # one that can be read, so that what follows reaches who is asked
+            if size >= _HEADER_BYTES:  # valid, so that what follows reaches the handler
                 data[_HEADER_BYTES - 2 : _HEADER_BYTES] = b"\xff\xff"
         connection.sends_rubbish = True
         connection.send(data)
@@ -115,7 +115,7 @@ class Intruder(Client):
         self._judge(ApiKey.FETCH, [each.error_code for found in answer.topics for each in found.partitions])
 
     def _requests(self, topic: str) -> Iterator[tuple[ApiKey, int, dict[str, Any]]]:
-        """Return requests of others' rights."""
+        """Return requests that need permissions."""
         group, name, producer = "g", "a", {"producer_id": self.rng.randrange(4), "producer_epoch": 0}
         offsets = [(topic, [(0, 5, -1, "")])]
         yield ApiKey.OFFSET_COMMIT, 6, {
@@ -160,7 +160,7 @@ class Intruder(Client):
 
 
 def _codes(answer: Any) -> Iterator[int]:
-    """Return the error codes of an answer's innermost parts."""
+    """Return the error codes of a response's innermost parts."""
     found = False
     for name in (
         "topics",

@@ -1,11 +1,11 @@
-"""An administrator who asks for everything, in all versions: describes, lists, alters, creates and deletes.
+"""An administrator that sends all APIs in all versions: describes, lists, alters, creates and deletes.
 
-Requests are drawn from the schemas of all APIs, field by field; a field's name says what may be in it. What changes
-anything is about things that are the operator's own, so that nothing is taken from other clients: its topics, groups,
-transactional ids and users. What only reads is about everybody's. Some answers are remembered, so that a later request
-continues what an earlier one began.
+Requests are drawn from the schemas of all APIs, field by field; a field's name determines its values. Requests that
+change something concern the operator's own topics, groups, transactional ids and users, so that other clients lose
+nothing; requests that only read concern everybody's. Some responses are remembered, so that a later request continues
+what an earlier one began.
 
-    answered    no request is answered with UNKNOWN_SERVER_ERROR, and every answer is one of its version's
+    answered    no response is UNKNOWN_SERVER_ERROR, and every response is valid in its version
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from lab.sim.world import World
 
 _OPERATORS: Final = 0.35
-"""How many seeds have one."""
+"""The share of seeds that have one."""
 _PAUSE_MS: Final = 120
 _TOPICS: Final = ("o0", "o1", "o2")
 _GROUPS: Final = ("of-operator", "of-operator-too")
 _IDS: Final = ("of-operator",)
 _USERS: Final = ("u0", "u1")
 _LONG_MS: Final = 2_000
-"""How much longer than others a request may take: some wait for other members, or for the controller."""
+"""Added to the request timeout: some requests wait for members, or for the controller."""
 
 _OF_GROUPS: Final = frozenset(
     {
@@ -75,12 +75,12 @@ _TOPIC, _GROUP_CONFIG = 2, 32
 
 
 def has_operator(seed: int) -> bool:
-    """Whether a seed has one."""
+    """Whether a seed has an operator."""
     return stream("operator", seed).random() < _OPERATORS
 
 
 class Operator(Client):
-    """Asks for everything, until all faults are over."""
+    """Sends all APIs until all faults are over."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -101,7 +101,7 @@ class Operator(Client):
         self.run(self._work())
 
     def end(self) -> None:
-        """Ask for nothing more."""
+        """Stop sending."""
         self._is_over = True
 
     async def _work(self) -> None:
@@ -132,7 +132,7 @@ class Operator(Client):
             self._coordinators.clear()
 
     async def _address(self, api_key: ApiKey) -> Any:
-        """Return who is to be asked: mostly who can answer."""
+        """Return the broker to ask: mostly one that can answer."""
         if self.rng.random() < 0.9:
             if api_key in _OF_GROUPS:
                 return await self.coordinator(GROUP, self.rng.choice(_GROUPS))
@@ -142,7 +142,7 @@ class Operator(Client):
                 return await self.leader(*self.rng.choice(self.world.places))
         return self.some_broker()
 
-    # What is in a request.
+    # The values of a request.
 
     def _fields(self, struct: Any, version: int, api_key: ApiKey, parent: str) -> dict[str, Any]:
         found = {}
@@ -183,7 +183,7 @@ class Operator(Client):
         return rng.choice(_NUMBERS.get(name, (0, 1, -1, 2)))
 
     def _texts(self, name: str, api_key: ApiKey, parent: str) -> tuple[str, ...]:
-        """Return what a text may be."""
+        """Return the values that a string field may have."""
         own = _TEXTS.get(parent) if name == "name" else _TEXTS.get(name)
         if own is not None:
             return own
@@ -233,7 +233,7 @@ _NUMBERS: Final[dict[str, tuple[int, ...]]] = {
     "resource_types": (_TOPIC, 4, 8, 16, _GROUP_CONFIG),
     "isolation_level": (0, 1),
 }
-"""What numbers may be, by the names of fields; four small ones where there is nothing here."""
+"""The values of numeric fields by field name; others get four small numbers."""
 
 _TEXTS: Final[dict[str, tuple[str, ...]]] = {
     "configs": tuple(_CONFIGS),
@@ -279,7 +279,7 @@ _TEXTS: Final[dict[str, tuple[str, ...]]] = {
     "assignment": ("a",),
     "auth_bytes": ("\0u0\0u0",),
 }
-"""What texts may be, by the names of fields, or of the arrays that have a `name`; names of topics otherwise."""
+"""The values of string fields by name of the field, or of the array whose entries have a `name`; otherwise topics."""
 
 
 @lru_cache(maxsize=256)
@@ -288,7 +288,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def error_codes(answer: Any) -> list[int]:
-    """Return all error codes of an answer."""
+    """Return all error codes of a response."""
     found: list[int] = []
     kind: Any = type(answer)
     for name in _names(kind):

@@ -1,8 +1,8 @@
 """Producers and consumers of one partition, over the protocol.
 
-A producer sends what was not acknowledged again, in order, over another connection after any failure, while what the
-old one still holds may yet arrive: that is what idempotence is for. As Java's client does, it has several requests
-under way only once the partition knows it. A consumer reads all that there is, from the beginning.
+A producer retries unacknowledged batches in order, over another connection after any failure, while the data of the
+old one may still arrive: idempotence must handle that. As Java's client, it has several requests in flight only once
+the partition knows it. A consumer reads everything from the beginning.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
 
 ATTEMPTS: Final = 6
-"""Of a producer without idempotence; the batch is given up after them."""
+"""Attempts of a producer without idempotence, after which it gives the batch up."""
 POLL_MS: Final = 250
 FETCH_BYTES: Final = 2_000
 _HERALD_VERSION: Final = 7
 HERALD: Final = b"herald/"
-"""What the values of a herald's records begin with."""
+"""The prefix of a herald's record values."""
 
 
 class ProduceClient(Client):
-    """What sends batches."""
+    """A client that sends batches."""
 
     async def produce(
         self,
@@ -59,7 +59,7 @@ class ProduceClient(Client):
         least: int = 3,
         most: int = 12,
     ) -> produce.ProducePartitionResult:
-        """Send one batch to the leader of its partition, in a version within bounds; an answer to acks=0 is made up.
+        """Send one batch to the partition's leader, in a version within bounds; for acks=0 a response is made up.
 
         Raises:
             UnreachableError: if there is no answer.
@@ -93,12 +93,12 @@ class _Send:
 
     @property
     def crc(self) -> int:
-        """The checksum that the batch has."""
+        """The batch's checksum."""
         return int(crc32c(self.batch[21:]))
 
 
 class Producer(ProduceClient):
-    """Sends to one partition."""
+    """Writes to one partition."""
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world)
@@ -117,7 +117,7 @@ class Producer(ProduceClient):
 
     @property
     def pending(self) -> int:
-        """How many batches are neither acknowledged nor given up."""
+        """The number of batches neither acknowledged nor given up."""
         return len(self._queue)
 
     def send(self, records: int) -> None:
@@ -143,9 +143,9 @@ class Producer(ProduceClient):
         send.batch = bytes(batch)
 
     async def _pump(self) -> None:
-        """Send all there is, some at once; after a failure, again what was not acknowledged."""
+        """Send all batches, several in flight; after a failure, resend the unacknowledged ones."""
         while self._queue:
-            try:  # whoever has to be found first: nothing overtakes what was sent before
+            try:  # if the leader must be looked up first: batches stay in order
                 if self.plan.idempotent and self._producer_id == NO_PRODUCER_ID:
                     await self._init()
                 await self.connection(await self.leader(self.topic, self.plan.partition))
@@ -172,7 +172,7 @@ class Producer(ProduceClient):
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
 
     async def _attempt(self, send: _Send) -> bool:
-        """Send a batch; returns whether it is over with it."""
+        """Send a batch; return whether it is finished."""
         try:
             result = await self.produce(self.topic, self.plan.partition, send.batch, self.plan.acks)
         except UnreachableError:
@@ -199,11 +199,11 @@ class Producer(ProduceClient):
             self._queue.remove(send)
 
     def _lost_order(self, send: _Send) -> None:
-        """Begin again where the partition has forgotten what was sent.
+        """Start a new epoch where the partition has forgotten the producer's state.
 
-        That may be where safe records may be lost: what is not acknowledged is sent again in a new epoch (KIP-360). Of
-        several requests under way, a broker that starts again remembers the last only, as that is what Kafka's
-        snapshots hold: the rest is refused whether it was appended or not, and a client can only tell its user.
+        This happens where safe records may be lost: unacknowledged batches are sent again in a new epoch (KIP-360). Of
+        several requests in flight, a restarted broker remembers only the last, as Kafka's snapshots store no more: the
+        others are rejected whether they were appended or not, and a client can only report that to its user.
         """
         if self.world.history_of(self.key).lossy:
             self._epoch, self._sequence, self._knows_us = self._epoch + 1, 0, False
@@ -215,10 +215,10 @@ class Producer(ProduceClient):
 
 
 class Herald(Client):
-    """Sends a record at once to whoever leads by the durable log, where a fault needs one there in time."""
+    """Sends a record at once to the leader by the durable log, where a fault needs a record there in time."""
 
     def send(self, key: PartitionKey) -> None:
-        """Send a record, with acks=1; nobody waits for it, and it may be lost."""
+        """Send a record with acks=1; nobody waits for it, and it may be lost."""
         state = self.world.image.partition(key)
         machine = None if state is None else self.world.brokers.get(state.leader)
         if machine is not None:
@@ -237,7 +237,7 @@ class Consumer(Client):
     """Reads one partition from its beginning."""
 
     def __init__(self, world: World, key: PartitionKey, *, committed: bool = False) -> None:
-        """If `committed`, it reads what is committed only."""
+        """If `committed`, it reads with isolation level read_committed."""
         super().__init__(world)
         self.key = key
         self.topic = world.image.topics[key[0]].name
@@ -246,7 +246,7 @@ class Consumer(Client):
         self.run(self._poll())
 
     def is_out_of_range(self) -> None:
-        """Read from the beginning, if what it has read may have been lost.
+        """Restart from the beginning, if records that it has read may have been lost.
 
         Raises:
             ViolationError: read-is-safe, if it has read more than is safe.

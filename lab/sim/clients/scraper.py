@@ -1,8 +1,8 @@
-"""A Prometheus that asks brokers for their metrics, now and then for something else, and with too many connections.
+"""A Prometheus that scrapes the brokers, sometimes requests other paths, and opens too many connections.
 
-metrics-true    a page can be read; what is counted never falls in one life of a broker; and in the end, when the
-cluster has recovered, one broker is the controller, no partition lacks a replica in sync, and logs
-end where they do
+metrics-true    a page can be parsed; counters never decrease between a broker's start and end; and after the
+cluster has recovered, exactly one broker is the controller, no partition is under-replicated, and
+log end offsets are correct
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _OTHERS: Final = (
     (b"GET / HTTP/1.0\r\n\r\n", b"404"),
     (b"GET /" + b"x" * 9_000, b"431"),
 )
-"""What else is asked, with the status of the answer."""
+"""Other paths, each with its response status."""
 _LOOKS: Final = 20
 _CONTROLLER: Final = 'kafka_controller_KafkaController_Value{name="ActiveControllerCount"}'
 _UNDER_REPLICATED: Final = 'kafka_server_ReplicaManager_Value{name="UnderReplicatedPartitions"}'
 _SAMPLE: Final = re.compile(r"(\w+)(\{[^}]*\})? (-?[0-9.]+)")
 
 Samples = dict[str, float]
-"""Values by name and labels, as they are on the page."""
+"""Values by name and labels, as on the page."""
 
 
 class _Download(asyncio.Protocol):
-    """What comes on one connection until its end."""
+    """Collects the bytes of one connection until it ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.received = b""
@@ -62,14 +62,14 @@ class _Download(asyncio.Protocol):
 
 
 class Scraper(Guest):
-    """Reads the metrics of all brokers, until all faults are over."""
+    """Reads the metrics of all brokers until all faults are over."""
 
     port = METRICS_PORT
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._counted: dict[tuple[int, int], Samples] = {}
-        """What each start of each broker has counted, but for topics that may be removed."""
+        """The counters of each start of each broker, except those of topics that may be deleted."""
 
     async def work(self) -> None:
         """See `Guest`."""
@@ -84,10 +84,10 @@ class Scraper(Guest):
                     self._check_status(await self._download(machine, request), request, status)
 
     async def _scrape(self, machine: Machine) -> Samples:
-        """Return what a broker's page says.
+        """Return the samples of a broker's page.
 
         Raises:
-            UnreachableError: if there is none.
+            UnreachableError: if there is no page.
         """
         incarnation = machine.incarnation
         answer = await self._download(machine, _PAGE)
@@ -100,10 +100,10 @@ class Scraper(Guest):
         return self._samples(machine, body.decode())
 
     async def _download(self, machine: Machine, request: bytes) -> bytes:
-        """Send a request, and return all that comes.
+        """Send a request, and return the whole response.
 
         Raises:
-            UnreachableError: if there is no connection, or no end of what comes.
+            UnreachableError: if there is no connection, or the response does not end.
         """
         transport = None
         try:
@@ -123,12 +123,12 @@ class Scraper(Guest):
 
     def _check_status(self, answer: bytes, request: bytes, status: bytes) -> None:
         if not answer:
-            raise UnreachableError("no answer")  # too many connections, or the end of the broker
+            raise UnreachableError("no answer")  # too many connections, or the broker has ended
         if not answer.startswith(b"HTTP/1.1 " + status):
             self._violated(f"{request[:20]!r} is answered with {answer[:40]!r}")
 
     def _samples(self, machine: Machine, page: str) -> Samples:
-        """Read a page, and compare it with the one before."""
+        """Parse a page, and compare it with the one before."""
         found: Samples = {}
         counters: set[str] = set()
         for line in page.splitlines():
@@ -153,7 +153,7 @@ class Scraper(Guest):
         return found
 
     def _compare(self, machine: Machine, counted: Samples) -> None:
-        """Compare what is counted with what this start of the broker had counted before."""
+        """Compare counters with the last ones of the same start of the broker."""
         before = self._counted.get((machine.node_id, machine.incarnation), {})
         fallen = [name for name, value in before.items() if counted.get(name, value) < value]
         if fallen:
@@ -163,10 +163,10 @@ class Scraper(Guest):
     def _violated(self, text: str) -> None:
         self.world.violated(ViolationError("metrics-true", text))
 
-    # What there is in the end.
+    # Checks at the end.
 
     async def look(self) -> None:
-        """Look until the pages say what is true; others may still be told of a leader that was elected just now."""
+        """Scrape until the pages are correct; brokers may still learn of a leader that was just elected."""
         for _ in range(_LOOKS):
             wrong = await self._wrong()
             if wrong is None:
@@ -195,7 +195,7 @@ class Scraper(Guest):
             place = (self.world.topic_of(key).name, key[1])
             if owner != broker_id or place not in self.world.places:
                 continue
-            # What has moved to other brokers has no log here any more, also if this one was down meanwhile.
+            # A replica moved to another broker has no log here any more, also if this broker was down meanwhile.
             state = self.world.image.partition(key)
             end = log.log_end_offset if state is not None and broker_id in state.replicas else None
             said = page.get(f'kafka_log_Log_Value{{name="LogEndOffset",partition="{place[1]}",topic="{place[0]}"}}')

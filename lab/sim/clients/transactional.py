@@ -1,16 +1,16 @@
-"""Producers of transactions: one after the other, each over several partitions, some with a group's offsets.
+"""Transactional producers: one transaction after the other, over several partitions, some with a group's offsets.
 
-As Java's client: what fails for a while is tried again; what does not come about is aborted; who is fenced starts over,
-as a new instance would. By the version of the protocol they either name partitions before they write to them and keep
-their epoch, or have an epoch for each transaction (KIP-890). Hasty ones go on as soon as they hear of a commit, while
-its markers are still being written. Some requests to end a transaction come a second time, over another connection.
+As Java's client: retriable errors are retried; a failed transaction is aborted; a fenced producer starts over, as a new
+instance would. Depending on the protocol version they either add partitions before writing to them and keep their
+epoch, or have a new epoch for each transaction (KIP-890). Hasty ones continue once a commit is acknowledged, while
+its markers are still being written. Some EndTxn requests are sent a second time, over another connection.
 
-What must hold for records is in `sim/judges/atomicity.py`. Beside that:
+Invariants of records are in `sim/judges/atomicity.py`. Besides:
 
-    fenced-for-cause    who alone uses a transactional id, has had every answer to InitProducerId, and whose time is not
-                        up, hears nothing that is fatal
-    offsets-atomic      what the group has in the end is what the last transaction sent that has taken place; it never
-                        has what one sent that was aborted
+    fenced-for-cause    the only user of a transactional id, with all responses to InitProducerId received and its
+                        transaction timeout not passed, gets no fatal error
+    offsets-atomic      at the end the group's offset is that of the last committed transaction that sent offsets;
+                        it is never one of an aborted transaction
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
 
 ATTEMPTS: Final = 12
-"""For a batch; the transaction is aborted after them."""
+"""Attempts for a batch, after which the transaction is aborted."""
 _AT_ONCE_MS: Final = 40
 _HURRY_MS: Final = 20
-"""How long a client in a hurry waits at most for the answer to its last batch."""
+"""How long a client in a hurry waits for the response to its last batch."""
 _BEGIN_ANEW: Final = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -53,12 +53,12 @@ _ABORT: Final = (*_BEGIN_ANEW, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode
 _LOOK_AGAIN: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _FENCING_MARGIN_MS: Final = 100
 _ABORTED_EVERY: Final = 5
-"""Amounts that are multiples of this stand for transactions that are aborted."""
+"""Multiples of this are aborted transactions."""
 
 
 class _Task(NamedTuple):
     amount: int
-    """What is in the transaction."""
+    """Identifies the transaction's contents."""
     at_once: bool = False
     """Whether it is aborted as soon as something has been sent."""
 
@@ -67,7 +67,7 @@ class _Write(NamedTuple):
     key: PartitionKey
     batch: bytes
     adds: bool
-    """Whether the partition is to be added to the transaction before."""
+    """Whether the partition must be added to the transaction first."""
 
 
 class TransactionalProducer(ProduceClient):
@@ -81,7 +81,7 @@ class TransactionalProducer(ProduceClient):
         self.name = plan.transactional_id
         self.group_id = f"offsets-of-{number}"
         self.with_offsets: list[Attempt] = []
-        """The transactions that have sent offsets: of one, its number in this list, from 1 on."""
+        """The transactions that have sent offsets; the offset is the transaction's number in this list, from 1."""
         self._plan = plan
         self.keys = keys
         self._todo: deque[_Task] = deque()
@@ -92,26 +92,26 @@ class TransactionalProducer(ProduceClient):
         self._must_init = True
         self._attempt = Attempt("")
         self._aborts = False
-        """Whether the transaction that is being written will be aborted."""
+        """Whether the current transaction will be aborted."""
         self._began_ms = 0
         self._courier: Courier | None = None
         self._hurries: _Write | None = None
-        """The batch whose answer it does not wait for; it aborts in place of that."""
+        """The batch whose response it does not wait for; it aborts instead."""
         self._ending: bool | None = None
-        """Whether it has asked for the commit (or abort) of its transaction; None while it has asked for neither."""
+        """Whether it has requested the commit (or abort) of its transaction; None if neither yet."""
         names = [each.transactional_id for each in world.plan.transactional]
         clocks = any(step.kind is Kind.CLOCK for step in world.plan.steps)
         self._is_fenced_for_cause = names.count(self.name) > 1 or clocks
-        """Whether anything else may have fenced it."""
+        """Whether another cause may have fenced it."""
 
     @property
     def pending(self) -> int:
-        """How many transactions have not ended."""
+        """The number of unfinished transactions."""
         return len(self._todo) + self._busy
 
     @property
     def has_epochs(self) -> bool:
-        """Whether it has an epoch for each transaction (KIP-890)."""
+        """Whether each transaction has its own epoch (KIP-890)."""
         return self._plan.has_epochs
 
     @property
@@ -120,7 +120,7 @@ class TransactionalProducer(ProduceClient):
         return self._attempt
 
     def is_ended_by_earlier(self, producer: Producer, *, committed: bool) -> bool:
-        """Whether an EndTxn that ends its transaction cannot be the one that it has sent for that."""
+        """Whether an EndTxn that ends its transaction must be an earlier transaction's."""
         if producer.transactional_id != self.name or producer.producer_id != self._producer_id:
             return False
         if self._plan.has_epochs:
@@ -132,7 +132,7 @@ class TransactionalProducer(ProduceClient):
         return self._aborts and any(each == key for each, _ in self._attempt.acknowledged)
 
     def transact(self, amount: int) -> None:
-        """Write a transaction; what is in it depends on the amount."""
+        """Write a transaction; the amount determines its contents."""
         self._todo.append(_Task(amount))
         if self._plan.is_hasty:
             self._todo += (_Task(amount + 1, at_once=True), _Task(amount + 2))
@@ -148,7 +148,7 @@ class TransactionalProducer(ProduceClient):
                 await self._transaction(self._todo.popleft())
         self._busy = False
 
-    # What the coordinator is asked.
+    # Requests to the coordinator.
 
     async def _coordinate(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Ask the coordinator of the transactional id.
@@ -177,7 +177,7 @@ class TransactionalProducer(ProduceClient):
                 producer_epoch=self._epoch,
             )
         except UnreachableError:
-            self._is_fenced_for_cause = True  # by a copy of this request that comes late
+            self._is_fenced_for_cause = True  # by a late copy of this request
             await self.back_off()
             return
         error = ErrorCode.of(answer.error_code)
@@ -191,12 +191,12 @@ class TransactionalProducer(ProduceClient):
             await self.back_off()
 
     async def _begin_anew(self) -> None:
-        """Go on as a new instance."""
+        """Start over as a new instance."""
         self._producer_id, self._epoch, self._must_init = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, True
         await self.back_off()
 
     def _judge_fenced(self, error: ErrorCode | None) -> None:
-        """See what may not be heard without a cause."""
+        """Check for fatal errors without a cause."""
         elapsed_ms = self.world.scheduler.now_ms - self._began_ms
         in_time = elapsed_ms < self._plan.timeout_ms - _FENCING_MARGIN_MS
         if error in _FENCED and in_time and not self._is_fenced_for_cause:
@@ -218,7 +218,7 @@ class TransactionalProducer(ProduceClient):
         at_once = task.at_once and self._plan.has_epochs
         limit_s = int(self.rng.random() * _AT_ONCE_MS) / 1000 if at_once else None
         hurries = not at_once and (task.at_once or amount % 10 == 0)
-        self._hurries = writes[-1 - amount % 2] if hurries else None  # the first of its partition: it is asked about
+        self._hurries = writes[-1 - amount % 2] if hurries else None  # the first of its partition, which is verified
         self.world.words.hurried.discard(self.name)
         try:
             async with asyncio.timeout(limit_s):
@@ -229,7 +229,7 @@ class TransactionalProducer(ProduceClient):
         await self._end(committed=committed, again_ms=20 + amount if amount % 4 == 1 else None)
         if attempt.asked is Asked.ABORTED and attempt in self.with_offsets:
             await self._judge_aborted_offset()
-        if self._hurries is not None:  # what is still under way finds that nothing has begun since
+        if self._hurries is not None:  # requests in flight then find that no transaction has begun since
             await self.pause(int(self.rng.random() * self.world.plan.settings.timeout_ms))
 
     def _writes(self, amount: int) -> deque[_Write]:
@@ -240,7 +240,7 @@ class TransactionalProducer(ProduceClient):
         return list(dict.fromkeys((self.keys[first:] + self.keys)[:count]))
 
     def amount_of(self, key: PartitionKey | None, *, committed: bool) -> int | None:
-        """Return what stands for a transaction that writes to a partition, as early as can be; None if nothing does."""
+        """Return the amount of an early transaction that writes to a partition; None if there is none."""
         amounts = [each for each in range(1, 60) if (each % _ABORTED_EVERY != 0) == committed]
         found = [each for each in amounts if key in self._keys_of(each)]
         return min(found, key=lambda each: self._keys_of(each).index(key), default=None)  # type: ignore[arg-type]
@@ -260,7 +260,7 @@ class TransactionalProducer(ProduceClient):
         return _Write(key, bytes(batch), not self._plan.has_epochs and each == 0)
 
     async def _write(self, writes: deque[_Write], *, offsets: bool) -> bool:
-        """Write a transaction's records and offsets; returns whether it may be committed."""
+        """Write a transaction's records and offsets; return whether it may be committed."""
         if offsets and OFFSETS_TOPIC in self.world.image.topic_ids and not await self._send_offsets():
             return False
         for write in writes:
@@ -278,10 +278,10 @@ class TransactionalProducer(ProduceClient):
         return True
 
     async def _send(self, write: _Write) -> ErrorCode | None:
-        """Send a batch, its partition added before if need be.
+        """Send a batch; add its partition first if needed.
 
         Raises:
-            TimeoutError: if there is no answer in the little time that the transaction's last batch may have.
+            TimeoutError: if there is no response in the short time allowed for the transaction's last batch.
         """
         topic, partition = self.world.topic_of(write.key).name, write.key[1]
         try:
@@ -323,7 +323,7 @@ class TransactionalProducer(ProduceClient):
     # Offsets.
 
     async def _send_offsets(self) -> bool:
-        """Send a group's offsets within the transaction; returns whether it may be committed."""
+        """Send a group's offsets within the transaction; return whether it may be committed."""
         self.with_offsets.append(self._attempt)
         number = len(self.with_offsets)
         for _ in range(ATTEMPTS):
@@ -409,7 +409,7 @@ class TransactionalProducer(ProduceClient):
             await self.back_off()
 
     async def _end_again(self, courier: Client, delay_ms: int, version: int, fields: dict[str, Any]) -> None:
-        """Send it over another connection, as if it had been sent before, and arrived only now."""
+        """Send EndTxn over another connection, as a late duplicate of the first one."""
         await courier.pause(delay_ms)
         try:
             await courier.ask(await courier.coordinator(TRANSACTION, self.name), ApiKey.END_TXN, version, **fields)
@@ -423,12 +423,12 @@ class TransactionalProducer(ProduceClient):
             self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
         else:
-            self._must_init = not committed  # which sequences were appended is not known: KIP-360
+            self._must_init = not committed  # which sequences were appended is unknown: KIP-360
 
-    # What is left of it.
+    # Checks at the end.
 
     async def committed_offset(self) -> int:
-        """Return the offset that the group has in the end, -1 if none."""
+        """Return the group's committed offset at the end, -1 if none."""
         while True:
             found = await self._ask_offset()
             if found is not None:
@@ -436,7 +436,7 @@ class TransactionalProducer(ProduceClient):
             await self.back_off()
 
     async def _ask_offset(self) -> int | None:
-        """Return the group's offset, -1 if none; None if it is not told."""
+        """Return the group's offset, -1 if none; None if there is no response."""
         topic, partition = self.world.topic_of(self.keys[0]).name, self.keys[0][1]
         try:
             answer = await self.ask(
@@ -458,7 +458,7 @@ class TransactionalProducer(ProduceClient):
         return None
 
     async def _judge_aborted_offset(self) -> None:
-        """See that the offset of a transaction that was just aborted is not told."""
+        """Check that the offset of a transaction that was just aborted is not returned."""
         number, attempt = len(self.with_offsets), self._attempt
         if await self._ask_offset() == number and attempt.first_part is None:
             text = f"group {self.group_id}: {attempt.name} was aborted, and its offset is returned"
@@ -466,4 +466,4 @@ class TransactionalProducer(ProduceClient):
 
 
 class Courier(Client):
-    """Brings requests over connections of its own."""
+    """Sends requests over its own connections."""

@@ -1,1 +1,1 @@
-"""What goes wrong, and what may."""
+"""Faults, and which of them a seed allows."""

@@ -1,6 +1,6 @@
-"""What goes wrong between brokers: late reads of the controller's log, and requests to each other.
+"""Faults between brokers: delayed reads of the controller's log, and faults of requests between them.
 
-Most of that is the network's; here are the faults of certain requests and responses.
+Most faults are in the network; here are those of certain requests and responses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BetweenBrokers:
-    """Intercepts what a broker reads and sends, once it is a member."""
+    """Intercepts what a broker reads and sends, from when it is a member."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
@@ -60,7 +60,7 @@ class BetweenBrokers:
         peers.send = sent  # type: ignore[method-assign]
 
     def _answered_late(self, process: Process, leader: int, then: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Pass on a leader's answer to markers, as late as a fault wants it."""
+        """Deliver a leader's response to markers, delayed if a fault says so."""
 
         def answered(answer: Any) -> None:
             arrive = partial(process.loop.call_soon, then, answer)

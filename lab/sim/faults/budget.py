@@ -1,17 +1,17 @@
-"""How many brokers may stop uncleanly where losses of power are budgeted (`Durability.BUDGETED`).
+"""How many brokers may stop uncleanly if losses of power are budgeted (`Durability.BUDGETED`).
 
-Records are acknowledged when all in sync, min.insync.replicas at least, have them in their page caches. A broker that
-stops uncleanly is struck off the in-sync and the eligible replicas when it registers again, whether it has lost
-anything or not: the controller cannot tell. So with a minimum of two, one loss of power is made up for by the other
-copy, as long as that one is not struck off too. While a broker that has lost power is not in sync again everywhere, no
-more than min.insync.replicas - 1 may be back from an unclean stop, itself included.
+Records are acknowledged when all in-sync replicas, at least min.insync.replicas, have them in their page caches. A
+broker that stops uncleanly is removed from the in-sync and eligible replicas when it registers again, whether it has
+lost anything or not: the controller cannot know. So with a minimum of two, the other copy makes up for one loss of
+power, unless that one is removed too. While a broker that has lost power is not in sync again everywhere, at most
+min.insync.replicas - 1 brokers may have stopped uncleanly, itself included.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.sim.plan import Durability, Plan
+from lab.sim.plan import Durability, SeedPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """Knows who has stopped uncleanly; without a budget everybody may."""
+    """Tracks unclean stops; without a budget all are allowed."""
 
-    def __init__(self, plan: Plan, brokers: Mapping[int, Machine], image: Callable[[], ClusterImage]) -> None:
-        """`image` returns the cluster as the durable log has it."""
+    def __init__(self, plan: SeedPlan, brokers: Mapping[int, Machine], image: Callable[[], ClusterImage]) -> None:
+        """`image` returns the cluster by the durable log."""
         self._brokers = brokers
         self._image = image
         self._is_limited = plan.durability is Durability.BUDGETED
         self._least = min((min(topic.minimums) for topic in plan.topics if not topic.flushed), default=None)
         self._unclean: dict[int, int] = {}
-        """Brokers that have stopped uncleanly, with the epoch they had, until they are in sync again everywhere."""
+        """Brokers that have stopped uncleanly, with their epochs then, until they are in sync again everywhere."""
         self._lost_power: set[int] = set()
 
     def may_stop(self, broker_id: int, *, power: bool) -> bool:
@@ -45,7 +45,7 @@ class Budget:
         return len(self._unclean.keys() | {broker_id}) < self._least
 
     def stopped_uncleanly(self, broker_id: int, *, power: bool) -> None:
-        """Note what has happened."""
+        """Note an unclean stop."""
         self._forgive()
         self._unclean[broker_id] = self._image().broker_epoch(broker_id)
         if power:
@@ -53,7 +53,7 @@ class Budget:
 
     @property
     def is_used(self) -> bool:
-        """Whether a loss of power counts that is not made up for yet."""
+        """Whether a loss of power is not made up for yet."""
         self._forgive()
         return self._is_limited and bool(self._lost_power)
 

@@ -1,8 +1,8 @@
-"""Faults of coordinators: leadership that goes away and comes back, and answers to markers that come late.
+"""Faults of coordinators: leadership that moves away and back, and delayed responses to markers.
 
-A jam is what a marker needs that has waited too long (`node/markers.py`): a leader that is slow to answer, while its
-partition goes to another broker, the transaction ends there, the partition comes back, and the producer is in the
-middle of the next transaction when the answer comes at last. It waits for the moment, as an ambush does.
+A jam tests markers that have waited too long (`node/markers.py`): a leader answers slowly, while its partition moves
+to another broker, the transaction ends there, the partition moves back, and the producer is in the middle of the next
+transaction when the response finally arrives. It waits for its moment, as an ambush does.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _LOOK_MS: Final = 10
 _AWAY_MS: Final = 300
-"""For how long a partition is led by another broker: markers are sent to that one after 100 ms."""
+"""How long another broker leads a partition: markers are sent to that one after 100 ms."""
 _ROUNDS: Final = 2
 _LEAVES: Final = 1
-"""What `happen` takes for a member that leaves."""
+"""The argument with which `happen` lets a member leave."""
 _BACK_MS: Final = 150
-"""After how long it comes back."""
+"""The time after which it returns."""
 
 
 class CoordinatorFaults:
@@ -43,13 +43,13 @@ class CoordinatorFaults:
         self._strikes = strikes
         self._jam: _Jam | None = None
         self._loss: Step | None = None
-        """Armed for the next marker that is sent."""
+        """Armed for the next marker sent."""
         self._dying: tuple[int, int, Step] | None = None
-        """Coordinator and leader of one that is under way: the leader dies when it has answered."""
+        """Coordinator and leader of the one under way: the leader dies after it has answered."""
         self._lost_member: Step | None = None
-        """Armed for the next member of KIP-848 that joins."""
+        """Armed for the next KIP-848 member that joins."""
         self._dying_coordinator: tuple[int, Step] | None = None
-        """Kept from its followers meanwhile: it dies when it has told a member of a new epoch."""
+        """The broker separated from its followers meanwhile: it dies after it has sent a member a new epoch."""
         self.actions: dict[Kind, Callable[[Step], None]] = {
             Kind.FLIP: self._flip,
             Kind.LOSE_HEARTBEAT: self._lose_heartbeat,
@@ -66,7 +66,7 @@ class CoordinatorFaults:
             self._jam.release()
 
     def sends_markers(self, broker_id: int, leader: int) -> None:
-        """Keep markers from the followers that must have them, if a loss is armed; but not from who asks for them."""
+        """If a loss is armed, block markers from the leader to its followers, except to the requesting broker."""
         step, self._loss = self._loss, None
         if step is not None:
             self._dying = (broker_id, leader, step)
@@ -74,7 +74,7 @@ class CoordinatorFaults:
             self._strikes.block({(leader, each) for each in others}, 2 * self._world.plan.settings.session_ms)
 
     def answered(self, broker_id: int, leader: int, then: Callable[[], object]) -> None:
-        """Let an answer to WriteTxnMarkers arrive, now or when a jam is over; the leader may die of it."""
+        """Deliver a response to WriteTxnMarkers, now or when a jam is over; the leader may die of it."""
         if self._dying is not None and self._dying[:2] == (broker_id, leader):
             step, self._dying = self._dying[2], None
             self._world.mark(Mark.MARKER_ALONE)
@@ -83,7 +83,7 @@ class CoordinatorFaults:
             then()
 
     def _joins(self, coordinator: int) -> None:
-        """Keep a group's coordinator from its followers, if a loss is armed: a member is about to join."""
+        """If a loss is armed, separate a group's coordinator from its followers: a member is about to join."""
         step, self._lost_member = self._lost_member, None
         if step is not None and coordinator != NO_LEADER:
             self._dying_coordinator = (coordinator, step)
@@ -91,7 +91,7 @@ class CoordinatorFaults:
             self._strikes.block({(coordinator, each) for each in others}, self._world.plan.settings.session_ms)
 
     def _is_told_an_epoch(self, coordinator: int) -> None:
-        """Let a coordinator die that has told a member of a new epoch."""
+        """Kill a coordinator that has sent a member a new epoch."""
         if self._dying_coordinator is not None and self._dying_coordinator[0] == coordinator:
             step, self._dying_coordinator = self._dying_coordinator[1], None
             self._world.mark(Mark.EPOCH_ALONE)
@@ -134,7 +134,7 @@ class CoordinatorFaults:
 
 
 class _Jam:
-    """One leader whose answers to one coordinator's markers are held back."""
+    """A leader whose responses to one coordinator's markers are held back."""
 
     def __init__(self, world: World, clients: Clients, producer: TransactionalProducer, step: Step) -> None:
         self._world = world
@@ -170,27 +170,27 @@ class _Jam:
         self._look()
 
     def holds(self, broker_id: int, leader: int, then: Callable[[], object]) -> bool:
-        """Keep an answer back, if it is one of those that this jam is about."""
+        """Hold a response back, if it belongs to this jam."""
         if self._is_over or (broker_id, leader) != (self._coordinator, self._leader):
             return False
         self._held.append(then)
         return True
 
     def release(self) -> None:
-        """Let all that was held back arrive."""
+        """Deliver all that was held back."""
         self._is_over = True
         held, self._held = self._held, []
         for then in held:
             then()
 
     def _transact(self, *, committed: bool) -> None:
-        """Let the producer write a transaction with the partition in it, the first one if that can be."""
+        """Let the producer write a transaction with this partition, the first one if possible."""
         amount = self._producer.amount_of(self._key, committed=committed)
         if amount is not None:
             self._producer.transact(amount)
 
     def _look(self) -> None:
-        """See whether the next thing may happen."""
+        """Check whether the next phase can begin."""
         world = self._world
         now_ms = world.scheduler.now_ms
         if self._is_over or now_ms >= self._until_ms:

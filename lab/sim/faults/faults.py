@@ -1,8 +1,8 @@
-"""Carries out a plan's steps, within what its seed may do to durability (`budget.py`).
+"""Carries out a plan's steps, within the seed's limits of durability (`budget.py`).
 
-A record needs some trips through the network, and a fault that strikes when nothing is under way proves little. So
-many a fault first lets records be sent, and then waits for some trips: which ones were made, of request, copies and
-high watermark, is another each time. Nothing goes wrong any more once all is healed.
+A record takes some trips through the network, and a fault while nothing is in flight proves little. So many faults
+first let records be sent, and then wait for some trips: whether request, copies or high watermark have arrived differs
+each time. After `end` no fault happens.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _RESTART_MS = 200
 _MOST_BROKEN = 2
 _REPLICAS = 3
 _DUEL_MS = 60
-"""How long a leader in a duel goes on alone, beside the trips that it needs to connect, to send, and to be heard."""
+"""How long a leader in a duel goes on alone, besides the trips to connect, to send, and to be heard."""
 _DUEL_TRIPS = 5
 _MOST_TRIPS = 7
-"""After that many trips a record is safe, and all know it."""
+"""After that many trips a record is safe, and all replicas know it."""
 _NEWS = 5
-"""How many records come while a replica is left behind."""
+"""How many records are written while a replica is left behind."""
 
 
 class Faults:
-    """What goes wrong, and what may."""
+    """The faults of a run, and which of them are allowed."""
 
     def __init__(self, world: World, clients: Clients) -> None:
         self._world = world
@@ -88,7 +88,7 @@ class Faults:
             self._actions |= Upgrades(world, strikes, world.plan.former, clients.standalone).actions
 
     def carry_out(self, step: Step) -> None:
-        """Let a step of the plan happen, unless it needs more than there is in this simulation."""
+        """Carry out a step of the plan, unless it needs what this simulation lacks."""
         if step.kind not in CLIENTS:
             self._world.trace(lambda: f"step: {step}")
         action = self._actions.get(step.kind)
@@ -96,7 +96,7 @@ class Faults:
             action(step)
 
     def end(self) -> None:
-        """Heal everything: from now on nothing goes wrong."""
+        """Heal everything: no fault happens from now on."""
         world = self._world
         world.is_healed, self._ambush = True, None
         world.network.calm()
@@ -116,9 +116,9 @@ class Faults:
         self.coordinators.end()
 
     def proposed(self, leader: Machine, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> int:
-        """Strike while a leader asks for more replicas in sync, if a fault is armed for that.
+        """Strike while a leader asks to expand the ISR, if a fault is armed for that.
 
-        Returns after how many milliseconds the request comes to the controller a second time, 0 for never.
+        Returns after how many milliseconds the controller receives the request a second time, 0 for never.
         """
         if self._zookeeper is not None:
             self._zookeeper.aimed.proposed(leader, proposals)
@@ -131,22 +131,22 @@ class Faults:
         world.trace(lambda: f"ambush: broker {leader.node_id} asks for {joins}")
         settings, joining = world.plan.settings, world.brokers[joins[0]]
         if step.amount % 4 == 0:
-            # Once in sync, it falls behind; when it is out of sync again, the request comes once more.
+            # Once in sync, it falls behind; when it is out of sync again, the request arrives a second time.
             world.scheduler.after(100, self._strikes.pause_for, joining, settings.lag_ms * 3)
             self._falls_behind([key for key, _ in proposals])
             return settings.lag_ms * 2 + 100
-        # The request waits, but not until its sender is fenced; what it is about does not fetch in the meantime.
+        # The request waits, but not until its sender is fenced; the replica in question does not fetch meanwhile.
         self._strikes.block({(leader.node_id, holder)}, settings.session_ms // 2)
         self._strikes.block({(joining.node_id, leader.node_id)}, settings.session_ms + 2 * settings.timeout_ms)
         victims = (joining, joining, joining, joining, world.brokers.get(holder), leader)
         victim = victims[step.amount % len(victims)]
         if victim is not None:
-            # Later, as this may be in the middle of what the victim does.
+            # Later, as the victim may be in the middle of an action.
             world.scheduler.after(0, partial(self._strikes.die, victim, 30, power=step.amount % 5 != 0))
         return 0
 
     def _falls_behind(self, keys: Sequence[PartitionKey]) -> None:
-        """Let records become safe that the follower does not have which is about to fall behind."""
+        """Let records become safe that the follower lacks which is about to fall behind."""
         for key in keys:
             self._world.scheduler.after(self._world.plan.settings.lag_ms, self._produce_to, key)
 
@@ -160,9 +160,9 @@ class Faults:
         return [broker_id for broker_id, _ in proposal.in_sync_replicas if broker_id not in in_sync]
 
     def _duel(self, step: Step) -> None:
-        """Let a partition's leaders die one after the other, each with records that it alone has (KIP-279).
+        """Let a partition's leaders die one after the other, each with records that only it has (KIP-279).
 
-        Every second time two replicas have it out among themselves, as the third one is down all the while.
+        Every second time only two replicas take turns, as the third one is down throughout.
         """
         key, state = self._some_partition(step)
         if key is None or state is None:
@@ -193,9 +193,9 @@ class Faults:
         self._world.scheduler.after(self._duel_ms, self._strikes.die, leader, apart_ms + apart_ms // 2)
 
     def _there_and_back(self, step: Step) -> None:
-        """Let leadership go to another broker and back, while a third one with records of its own hears of neither.
+        """Move leadership to another broker and back, while a third one with its own records sees neither.
 
-        This is what KAFKA-7164 needs: to the third one the leader seems never to have changed.
+        This is what KAFKA-7164 needs: for the third one the leader seems never to have changed.
         """
         key, state = self._some_partition(step)
         if key is None or state is None or state.leader == NO_LEADER:
@@ -214,10 +214,10 @@ class Faults:
         world.scheduler.after(apart_ms, self._strikes.die, world.brokers[second], 300)
 
     def _leave_behind(self, step: Step) -> None:
-        """Fence a replica that has everything, then start all others again, not knowing what is safe (KAFKA-7128).
+        """Fence a fully caught-up replica, then restart all others, which do not know what is safe (KAFKA-7128).
 
-        Every third time the power of one other is lost in their place: what it had of that is gone, and with it the
-        right to be elected (KIP-966).
+        Every third time one other loses power instead: its unflushed records are gone, and with them its eligibility
+        (KIP-966).
         """
         key, state = self._some_partition(step)
         if key is None or state is None or state.leader == NO_LEADER:
@@ -228,7 +228,7 @@ class Faults:
         apart_ms = max(settings.session_ms + 300, settings.lag_ms * 3 // 2 + 200)
         end_ms = apart_ms + self._duel_ms
         self._strikes.block({(laggard, each) for each in others}, end_ms)
-        # What comes at the end is safe soon, but no high watermark on a disk says so yet.
+        # The last records are safe soon, but no high watermark on disk includes them yet.
         for _ in range(_NEWS):
             scheduler.after(apart_ms, self._produce_to, key)
         if step.target % 3 == 0:
@@ -236,13 +236,13 @@ class Faults:
             return
         for each in others:
             scheduler.after(end_ms, self._strikes.die, self._world.brokers[each], 100)
-        # The replica that has everything returns later, so that the other one fetches first.
+        # The caught-up replica returns later, so that the other one fetches first.
         scheduler.after(
             end_ms, self._strikes.block, {(each, state.leader) for each in between}, 2 * settings.session_ms
         )
 
     def _lie_in_wait(self, step: Step) -> None:
-        """Strike at the next proposal, and let a follower fall behind for a while, so that there will be one."""
+        """Strike at the next ISR expansion, and let a follower fall behind for a while, so that there is one."""
         self._ambush = step
         for _, state in self._world.image.partitions():
             if state.leader not in (NO_LEADER, self._world.metadata.holder) and len(state.replicas) >= _REPLICAS:
@@ -277,7 +277,7 @@ class Faults:
             broker.start_later(step.duration_ms + 300)
 
     def _led(self, step: Step) -> tuple[PartitionKey, Machine] | None:
-        """Return some partition that has a leader, and that."""
+        """Return some partition that has a leader, and the leader."""
         found = [(key, state.leader) for key, state in self._world.image.partitions()]
         found = [(key, leader) for key, leader in found if leader != NO_LEADER]
         if not found:
@@ -286,7 +286,7 @@ class Faults:
         return key, self._world.brokers[leader]
 
     def _strike_leader(self, step: Step, key: PartitionKey, strike: Callable[[], None]) -> None:
-        """Strike at a partition's leader, every second time while a record is on its way through it."""
+        """Strike at a partition's leader, every second time while a record is in flight."""
         if step.target % 2:
             strike()
             return
@@ -328,7 +328,7 @@ class Faults:
         self._broker(step).blind_until_ms = self._world.scheduler.now_ms + step.duration_ms
 
     def _split(self, step: Step) -> None:
-        """Part the brokers in two groups; every third time the clients are with one of them."""
+        """Split the brokers into two groups; every third time the clients are with one of them."""
         ids = list(self._world.brokers)
         one = {each for each in ids if (each * step.amount) % 5 < 2} or {step.target}
         if step.amount % 3 == 0:
@@ -339,7 +339,7 @@ class Faults:
         )
 
     def _deaf(self, step: Step) -> None:
-        """Let a broker hear nothing of the others, or the others nothing of it."""
+        """Block a broker's traffic in one direction, to or from the others."""
         others = [each for each in self._world.brokers if each != step.target]
         if step.amount % 2:
             self._strikes.block({(each, step.target) for each in others}, step.duration_ms)
@@ -367,14 +367,14 @@ class Faults:
         self._world.scheduler.after(step.duration_ms, setattr, broker.disk, "room", None)
 
     def _lie(self, step: Step) -> None:
-        """Let a disk flush nothing for a while, and say that it has."""
+        """Let a disk report flushes for a while that it does not do."""
         disk = self._broker(step).disk
         disk.lies = True
         self._world.mark(Mark.LIED)
         self._world.scheduler.after(step.duration_ms, setattr, disk, "lies", False)
 
     def _break(self, step: Step) -> None:
-        """Let the disk of a leader fail for good, unless two have failed already."""
+        """Let a leader's disk fail for good, unless two have failed already."""
         is_budget_used = self._world.budget.is_used
         broken = [each for each in self._world.brokers.values() if each.disk.broken]
         led = self._led(step)
@@ -384,7 +384,7 @@ class Faults:
             led[1].disk.broken = True
 
     def _change_settings(self, step: Step) -> None:
-        """Change a topic's settings; every third time the controller dies right then."""
+        """Change a topic's settings; every third time the controller dies at that moment."""
         topics = [each for each in self._world.plan.topics if each.unclean or len(each.minimums) > 1]
         if topics:
             topic = topics[step.target % len(topics)]
@@ -405,10 +405,10 @@ class Faults:
             self._crash_controller(step)
 
     def _move(self, step: Step) -> None:
-        """Let a partition move to other replicas, or give a move up.
+        """Reassign a partition, or cancel a reassignment.
 
-        Not where losses of power are budgeted: at the end of a move fewer than `min.insync.replicas` may have all that
-        is safe, as nothing in Kafka asks for more.
+        Not if losses of power are budgeted: at the end of a reassignment fewer than `min.insync.replicas` may have all
+        safe records, as Kafka does not require more.
         """
         world = self._world
         budgeted = world.plan.durability is Durability.BUDGETED

@@ -1,4 +1,4 @@
-"""Producers of long ago that have left a transactional id with few epochs: these are used up, another id follows."""
+"""Former producers that left a transactional id with few epochs: these are used up, then a new producer id follows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def left_long_ago(plans: Iterable[TransactionalPlan]) -> AbstractContextManager[None]:
-    """Let the first InitProducerId of a transactional id find what a producer of long ago has left, for a while."""
+    """Let the first InitProducerId of a transactional id find a former producer's state, for a while."""
     left_at = {each.transactional_id: each.left_at for each in plans}
     coordinators: dict[Transactions, TransactionCoordinator] = {}
 

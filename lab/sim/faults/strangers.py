@@ -1,7 +1,7 @@
-"""Requests whose answers fail, beside others that wait for the same records: those must not suffer from it.
+"""Requests that fail, beside others that wait for the same records: the others must not suffer from it.
 
-A stranger waits as a handler or a coordinator does, and fails when it is called back, as one with a mistake in it
-would. The broker notes that (`cluster/acknowledgements.py`), and nothing else may come of it.
+A stranger waits as a handler or a coordinator does, and raises when it is called back, as a handler with a bug would.
+The broker logs that (`cluster/acknowledgements.py`), and nothing else may come of it.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from sparkonce.kafka.protocol.errors import ErrorCode
 
 _STRANGERS: Final = 0.2
-"""How many seeds have them."""
+"""The share of seeds that have them."""
 _OFTEN: Final = 0.15
-"""How many requests have one beside them."""
+"""The share of requests that have one beside them."""
 _NOTED_BY: Final = ".cluster.acknowledgements"
-"""The module of brokers, of whatever version, that catches what they fail with."""
+"""The module of brokers, of any version, that catches their errors."""
 
 WhenSafe = Callable[["PartitionKey", int, int, "Then"], None]
 
 
 class StrangerError(Exception):
-    """What a stranger fails with."""
+    """The error of a stranger."""
 
 
 def has_strangers(seed: int) -> bool:
-    """Whether a seed has them."""
+    """Whether a seed has strangers."""
     return stream("strangers", seed).random() < _STRANGERS
 
 
 def beside_strangers(when_safe: WhenSafe, seed: int, broker_id: int, failing: Callable[[], None]) -> WhenSafe:
-    """Return the same, with a stranger that waits before some of the others; `failing` hears of each that fails."""
+    """Return `when_safe` with a stranger beside some of the requests; `failing` is called for each that fails."""
     rng = stream("stranger", seed, broker_id)
 
     def fail(_: ErrorCode) -> None:
@@ -55,5 +55,5 @@ def beside_strangers(when_safe: WhenSafe, seed: int, broker_id: int, failing: Ca
 
 
 def is_noted(record: logging.LogRecord, error: BaseException) -> bool:
-    """Whether a log line is about a stranger, and comes from where its error should end."""
+    """Whether a log line is about a stranger, and from where its error should end."""
     return isinstance(error, StrangerError) and record.name.endswith(_NOTED_BY)

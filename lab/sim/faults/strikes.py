@@ -1,4 +1,4 @@
-"""What faults do to brokers and to the network between them: nothing more once all is healed."""
+"""What faults do to brokers and to the network between them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 class Strikes:
-    """Strikes within what the seed's budget allows."""
+    """Strikes within the seed's budget."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def die(self, broker: Machine, down_ms: int, *, power: bool = False) -> None:
-        """Let a broker die, or its machine, and start again."""
+        """Kill a broker, or its machine, and start it again."""
         if not self._world.is_healed and broker.alive and broker.may_stop(power=power):
             broker.die(power=power)
             broker.start_later(down_ms)
 
     def pause_for(self, broker: Machine, duration_ms: int) -> None:
-        """Hold a broker up for a while."""
+        """Pause a broker for a while."""
         if not self._world.is_healed and broker.alive and not broker.paused:
             broker.pause()
             self._world.scheduler.after(duration_ms, self._resume, broker, broker.incarnation)
@@ -33,7 +33,7 @@ class Strikes:
             broker.resume()
 
     def block(self, pairs: set[tuple[int, int]], duration_ms: int) -> None:
-        """Let nothing get from the first to the second machine of each pair for a while."""
+        """Block all traffic from the first to the second machine of each pair for a while."""
         network = self._world.network
         if not self._world.is_healed:
             network.blocked |= pairs

@@ -1,4 +1,4 @@
-"""Brokers of a former version: who is of it at first, and who starts again from the other version, and when."""
+"""Brokers of a former version: which ones start with it, and which are restarted with the other version, and when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESTART_MS = 200
 
 
 class Upgrades:
-    """Starts brokers from one version or the other."""
+    """Starts brokers with one version or the other."""
 
     def __init__(self, world: World, strikes: Strikes, plan: FormerPlan, standalone: Machine | None) -> None:
         self._machines = world.brokers if standalone is None else {**world.brokers, STANDALONE_BROKER: standalone}
@@ -37,7 +37,7 @@ class Upgrades:
         }
 
     def _change(self, version: type[Process], step: Step) -> None:
-        """Let a broker start again from a version, mostly after an orderly stop."""
+        """Restart a broker with a version, mostly after an orderly stop."""
         broker = self._machines.get(step.target)
         if broker is None:
             return

@@ -1,4 +1,4 @@
-"""Words of a coordinator on its transactions, some of which reach the leader that has asked only later."""
+"""Delays some responses with which a transaction coordinator verifies transactions for a partition leader."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any, Final
 from lab.sim.scheduler import stream
 
 _LATE: Final = (0.0, 0.1, 0.5)
-"""How many of them come late: one of these for each seed."""
+"""The share of them that is delayed: one of these for each seed."""
 _LATE_AND_HURRIED: Final = 0.7
 
 
 class Words:
-    """Which answers to AddPartitionsToTxn come late in a seed, and by how much."""
+    """Which responses to AddPartitionsToTxn are delayed in a seed, and by how much."""
 
     def __init__(self, seed: int, most_ms: int) -> None:
         self._chance = stream("words", seed)
         self._most_ms = most_ms
         self._likely = self._chance.choice(_LATE)
         self.hurried: set[str] = set()
-        """The transactional ids of clients that do not wait for the answer to what they send now."""
+        """The transactional ids of clients that do not wait for the response to their current batch."""
 
     def late(
         self, loop: AbstractEventLoop, request: Any, then: Callable[[Any], None], *, calm: bool
     ) -> Callable[[Any], None]:
-        """Return what takes the answer in place of `then`: it comes late now and then, unless all is calm.
+        """Return a replacement of the callback `then`: sometimes delayed, unless all is calm.
 
-        Mostly, and at any time, where its client does not wait for it: the transaction has ended when the word comes.
+        If its client does not wait for it, mostly delayed: the transaction has ended when the response comes.
         """
         likely = 0.0 if calm else self._likely
         if any(transactional_id in self.hurried for transactional_id, *_ in request.transactions):

@@ -1,1 +1,1 @@
-"""What must hold, and what is true."""
+"""The invariants, and the true state that they are checked against."""

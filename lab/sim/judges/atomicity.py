@@ -1,16 +1,16 @@
-"""Transactions are atomic: what a read_committed reader may get, and what it must have got in the end.
+"""Transactions are atomic: what a read_committed reader may receive, and what it must have received at the end.
 
-Theory of operation: every batch that a transactional producer sends is known by its partition and checksum, and so is
-its transaction, and what was asked and answered about that. A reader is given no batch of a transaction whose commit
-has not even been asked for, or whose abort was answered. In the end nothing hangs, and of each transaction a reader
-sees everything or nothing, each batch once: everything of those that were answered as committed, nothing of those whose
-commit was never asked for.
+Theory of operation: every batch of a transactional producer is known by its partition and checksum, with its
+transaction and that one's requests and responses. A reader never receives a batch of a transaction whose commit
+has not been requested, or whose abort was acknowledged. At the end no transaction hangs, and a reader sees all of a
+transaction or nothing, each batch once: all if its commit was acknowledged, nothing if its
+commit was never requested.
 
-One exception is the protocol's, from before KIP-890 part 2: where all transactions of a producer have one epoch, the
-EndTxn of one that was sent twice, and comes a second time late, ends the next one half way. What its client had heard
-of until then is still committed or aborted as a whole; what it writes after that may fare otherwise, or be refused.
-Where each transaction has its own epoch, that is a violation, once the decision counts: a coordinator that has been
-replaced without its knowledge, as one that was paused, may still take the epoch before for the last one.
+One exception is the protocol's, from before KIP-890 part 2: if all transactions of a producer have one epoch, a late
+duplicate of an earlier EndTxn ends the next transaction half way. What was acknowledged to its client
+until then is still committed or aborted as a whole; later writes may have another outcome, or be rejected.
+If each transaction has its own epoch, that is a violation once the decision is durable: a coordinator that was
+replaced without knowing it, for example while paused, may still take the previous epoch for the last one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _READ_BYTES = 2_000
 
 
 class Asked(Enum):
-    """What a producer has asked for, and been answered."""
+    """What a producer has requested, and what was acknowledged."""
 
     NOTHING = "its commit was never asked for"
     COMMIT = "its commit was asked for, and never answered"
@@ -48,45 +48,45 @@ class Attempt:
     name: str
     asked: Asked = Asked.NOTHING
     batches: list[tuple[PartitionKey, int]] = field(default_factory=list)
-    """Partition and checksum of what was sent."""
+    """Partition and checksum of the batches sent."""
     acknowledged: list[tuple[PartitionKey, int]] = field(default_factory=list)
-    """The same of what was answered."""
+    """The same of those acknowledged."""
     first_part: list[tuple[PartitionKey, int]] | None = None
-    """What was acknowledged when the end of an earlier transaction ended it; None if none did."""
+    """What was acknowledged when an earlier transaction's EndTxn ended it; None if none did."""
 
 
 class ReadCommitted(NamedTuple):
-    """What a reader makes of one answer: batches as last offset and checksum, and where it goes on."""
+    """A reader's view of one response: batches as last offset and checksum, and the next offset."""
 
     batches: list[tuple[int, int]]
     next_offset: int
 
 
 class Transactions:
-    """All transactions that producers have begun."""
+    """All transactions of producers."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self._of_batch: dict[tuple[PartitionKey, int], Attempt] = {}
 
     def begins(self, name: str) -> Attempt:
-        """Take a transaction that begins."""
+        """Register a transaction."""
         attempt = Attempt(name)
         self.attempts.append(attempt)
         return attempt
 
     def sends(self, attempt: Attempt, key: PartitionKey, crc: int) -> None:
-        """Take a batch before it is sent."""
+        """Register a batch before it is sent."""
         attempt.batches.append((key, crc))
         self._of_batch[key, crc] = attempt
 
     def ended_by_earlier(self, attempt: Attempt, has_epochs: bool) -> None:
-        """Note that the coordinator decides a transaction by an EndTxn that its producer sent for an earlier one.
+        """Note that the coordinator ends a transaction by an EndTxn that its producer sent for an earlier one.
 
-        With `has_epochs` it is called only for decisions that count; see `transactions.py`.
+        With `has_epochs` it is called only for durable decisions; see `transactions.py`.
 
         Raises:
-            ViolationError: if its producer has an epoch for each transaction, which is to keep that from happening.
+            ViolationError: if its producer has an epoch for each transaction, which should prevent that.
         """
         if has_epochs:
             raise ViolationError(INVARIANT, f"{attempt.name} is ended by an EndTxn of an earlier one")
@@ -94,7 +94,7 @@ class Transactions:
             attempt.first_part = list(attempt.acknowledged)
 
     def read(self, key: PartitionKey, batches: Iterable[tuple[int, int]]) -> None:
-        """Check what a read_committed reader got of a partition."""
+        """Check what a read_committed reader received of a partition."""
         for last_offset, crc in batches:
             attempt = self._of_batch.get((key, crc))
             if attempt is None or attempt.first_part is not None:
@@ -104,7 +104,7 @@ class Transactions:
                 raise ViolationError(INVARIANT, text)
 
     def check_all(self, read: Mapping[PartitionKey, Counter[int]]) -> None:
-        """Look, in the end, at all that there is to read: for each partition, how often each checksum."""
+        """Check, at the end, all readable batches: for each partition, how often each checksum occurs."""
         for attempt in self.attempts:
             seen = _counts(read, attempt.batches)
             everything, nothing = _is_everything(seen), not any(seen)
@@ -123,7 +123,7 @@ class Transactions:
 
 
 def _counts(read: Mapping[PartitionKey, Counter[int]], batches: Iterable[tuple[PartitionKey, int]]) -> list[int]:
-    """Return how often each batch is read, of the partitions that are judged."""
+    """Return how often each batch is read, for partitions whose records are judged."""
     return [read[key][crc] for key, crc in batches if key in read]
 
 
@@ -132,7 +132,7 @@ def _is_everything(seen: Iterable[int]) -> bool:
 
 
 def read_committed(log: PartitionLog, offset: int) -> ReadCommitted:
-    """Read as a read_committed consumer does: up to the last stable offset, without what the index says is aborted."""
+    """Read as a read_committed consumer: up to the last stable offset, without transactions listed as aborted."""
     end = log.last_stable_offset
     data = log.read(offset, _READ_BYTES, True, up_to_offset=end).read()
     aborted = sorted(log.aborted_transactions(offset, end), key=lambda each: each.first_offset)

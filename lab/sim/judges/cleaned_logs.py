@@ -1,11 +1,11 @@
-"""Logs of the plan that are compacted, as the judges see them: with all batches that they ever had.
+"""Compacted logs of planned topics as the judges see them: with all batches that they ever had.
 
-Theory of operation: compaction changes no replica's log in any way that counts for replication, so invariants go by the
+Theory of operation: compaction changes nothing in a log that matters for replication, so invariants use the
 batches as they were appended. A replica that opens a compacted log finds fewer on its disk, and one that is behind
-fetches fewer. `whole` and `adopted` put back what is missing from what is known of that log, or of another replica's,
-and report what cannot have become of it by compaction:
+fetches fewer. `whole` and `adopted` restore the missing ones from what is known of that log, or of another replica's,
+and report what compaction cannot have caused:
 
-    logs-match    below the end of what was compacted, a log has only batches that were there, in that order; beyond it,
+    logs-match    below its compacted end a log has only batches that were there, in that order; beyond it,
                   all of them
 """
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class CleanedEnds:
-    """Up to which offset each broker's replicas may lack batches."""
+    """The offset up to which each replica may lack batches."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[int, PartitionKey], int] = {}
 
     def of(self, broker_id: int, key: PartitionKey) -> int:
-        """Return the end of what was compacted of a replica, 0 if nothing was."""
+        """Return the end of a replica's compacted part, 0 if there is none."""
         return self._ends.get((broker_id, key), 0)
 
     def cleaned(self, broker_id: int, key: PartitionKey, end: int) -> None:
@@ -36,14 +36,14 @@ class CleanedEnds:
         self._ends[broker_id, key] = max(end, self.of(broker_id, key))
 
     def cut(self, broker_id: int, key: PartitionKey, end: int) -> None:
-        """Note that a replica has nothing from an offset on."""
+        """Note that a replica was truncated to an offset."""
         if self.of(broker_id, key) > end:
             self._ends[broker_id, key] = end
 
     def adopted(self, logs: Mapping[tuple[int, PartitionKey], WatchedLog], key: PartitionKey, log: WatchedLog) -> int:
-        """Put back what a follower was not given as its leader's log is compacted; return up to where, or 0.
+        """Restore batches that a follower did not fetch as its leader's log is compacted; return up to where, or 0.
 
-        The last batch of `log` was just appended; it is replaced by what a replica has that was compacted there.
+        The last batch of `log` was just appended; it is replaced by batches of a replica that was compacted there.
         """
         *before, last = log.batches
         end = before[-1].last_offset + 1 if before else 0
@@ -53,7 +53,7 @@ class CleanedEnds:
             count, common = count_below(other.batches, last.last_offset + 1), count_below(other.batches, end)
             same = other.batches[common - 1].chain if common else 0
             newest = other.batches[count - 1] if count else None
-            # Of another epoch is what a leader appended of its own that does not know of the next one yet.
+            # Batches of another epoch are those of a leader that does not know of the next one yet.
             reaches = newest is not None and (newest.last_offset, newest.epoch) == (last.last_offset, last.epoch)
             if reaches and same == (before[-1].chain if before else 0):
                 log.batches[-1:] = other.batches[common:count]
@@ -63,7 +63,7 @@ class CleanedEnds:
 
 
 def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end: int) -> list[Batch]:
-    """Return all batches of a log that was compacted up to an offset, of what was known and what is found of it.
+    """Return all batches of a log compacted up to an offset, from the known ones and those on disk.
 
     Raises:
         ViolationError: logs-match.
@@ -88,6 +88,6 @@ def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end
 
 
 def _chained(before: Sequence[Batch], batch: Batch) -> Batch:
-    """Return a batch as it is behind others."""
+    """Return a batch as it follows others."""
     chain = hash((before[-1].chain if before else 0, batch.base_offset, batch.last_offset, batch.epoch, batch.crc))
     return batch._replace(chain=chain)

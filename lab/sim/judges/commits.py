@@ -1,4 +1,4 @@
-"""What members of groups commit, and whether OffsetFetch returns it: `commits-kept`, as clients see it."""
+"""What members of groups commit, and whether OffsetFetch returns it: `commits-kept` as seen by clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Commit:
     acknowledged_ms: int | None = None
     answered_ms: int | None = None
     is_stray: bool = False
-    """Whether it got no answer: then it may be written at any time."""
+    """Whether it got no response: then it may be written at any time."""
 
 
 @dataclass(slots=True)
@@ -33,10 +33,10 @@ class Commits:
     count: int = 0
     of: dict[tuple[str, TopicPartition], dict[int, Commit]] = field(default_factory=dict)
     have_aged: bool = False
-    """Whether clocks have gone past their retention: those of topics that no member subscribes to may be gone."""
+    """Whether clocks are past the retention: offsets of topics that no member subscribes to may have expired."""
 
     def send(self, group_id: str, places: Iterable[TopicPartition], now_ms: int) -> Commit:
-        """Return a commit that is about to be sent."""
+        """Return a commit about to be sent."""
         commit = Commit(self.count, now_ms)
         self.count += 1
         for place in places:
@@ -44,7 +44,7 @@ class Commits:
         return commit
 
     def check(self, group_id: str, place: TopicPartition, number: int, asked_ms: int) -> None:
-        """Check what OffsetFetch has returned for a request that was sent then.
+        """Check what OffsetFetch has returned for a request sent at `asked_ms`.
 
         Raises:
             ViolationError: commits-kept.

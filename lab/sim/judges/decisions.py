@@ -1,8 +1,8 @@
-"""What controllers decide: followed as it is written, compared to what was decided before, and judged.
+"""Checks the controllers' decisions: each record when it is written, and against earlier decisions.
 
-Theory of operation: `Truth` reads the controller's log, and each step of it comes here. It is applied to the image of
-the truth; what a step says of a partition goes to the history of that, and those who are in sync by it, or eligible,
-must have all that is safe.
+Theory of operation: `Truth` reads the controller's log and passes each step to this class, which applies it to the
+true image; a step about a partition is added to that partition's history, and its in-sync and eligible replicas
+must have all safe records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Decisions:
-    """Takes each step of the controller's log."""
+    """Checks each step of the controller's log."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -38,7 +38,7 @@ class Decisions:
         self._controllers = 0
 
     def landed(self, step: MetadataStep) -> None:
-        """Apply what has been written to the image of the truth, and look at it."""
+        """Apply written steps to the true image, and check it."""
         if isinstance(step, ClusterImage):
             if self._world.image.next_offset:
                 self._world.judge(lambda: self._check_snapshot(step))
@@ -51,10 +51,10 @@ class Decisions:
             machine.hear_later()
 
     def _check_snapshot(self, snapshot: ClusterImage) -> None:
-        """Compare what a new controller begins with to what was decided before."""
+        """Compare a new controller's snapshot with earlier decisions."""
         snapshot.next_offset, offset = self._world.image.next_offset, snapshot.next_offset
         former = (as_known(self._world.image, each) for each in self._world.versions[1:])
-        if snapshot not in former:  # the controller may be of a version that leaves out what it does not know
+        if snapshot not in former:  # the controller's version may leave out what it does not know
             check_images_equal(snapshot, self._world.image, "the snapshot of a new controller")
         snapshot.next_offset = offset
 
@@ -117,7 +117,7 @@ class Decisions:
             self._world.history_of(key).loses(after.leader_epoch)
 
     def check_members(self, key: PartitionKey) -> None:
-        """Look at all in sync or eligible."""
+        """Check all in-sync and eligible replicas."""
         state = self._world.image.partition(key)
         if state is not None:
             self._world.history_of(key).check_members(
@@ -127,7 +127,7 @@ class Decisions:
             )
 
     def check_member(self, key: PartitionKey, broker_id: int) -> None:
-        """Look at one replica, if it is in sync or eligible."""
+        """Check one replica, if it is in sync or eligible."""
         state = self._world.image.partition(key)
         if state is None or broker_id not in (*state.in_sync_replicas, *state.eligible_leader_replicas):
             return
@@ -139,6 +139,6 @@ class Decisions:
         return Replica(broker_id, () if log is None else log.batches)
 
     def _has_forgotten(self, key: PartitionKey, broker_id: int) -> bool:
-        """Whether a replica may have lost records that its broker has not yet registered again after."""
+        """Whether a replica may have lost records since which its broker has not registered again."""
         forgot_epoch = self._world.brokers[broker_id].forgot_epoch
         return not self._world.topic_of(key).flushed and forgot_epoch == self._world.image.broker_epoch(broker_id)

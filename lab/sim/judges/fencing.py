@@ -1,14 +1,14 @@
-"""No producer is fenced without a cause: which producers a coordinator may turn away for good.
+"""No producer is fenced without a cause: which producers a coordinator may reject for good.
 
-Theory of operation: PRODUCER_FENCED and its like are the end of a Java producer. It may get them only if it has lost
-its epoch: another instance was assigned one after it, or its transaction was aborted on its timeout. The owner of the
-last epoch of a transactional id is noted when a coordinator decides so. After an EndTxn that returns the next epoch,
-the one before counts as well for EndTxn, until the next transaction begins: the answer may be lost, and the producer
-retries. Its coordinator may be replaced before the decision is safe. Then the retry is decided anew by one that does
-not know of it, and takes another new producer id if the epochs are worn out: the later decision is what counts.
+Theory of operation: errors such as PRODUCER_FENCED end a Java producer. It may receive them only if it has lost
+its epoch: another instance was assigned a later one, or its transaction was aborted on its timeout. The owner of the
+last epoch of a transactional id is noted when a coordinator assigns it. After an EndTxn that returns the next epoch,
+the previous one is also valid for EndTxn until the next transaction begins: the response may be lost, and the producer
+retries. Its coordinator may be replaced before the decision is safe. Then its successor, which does not know of it,
+decides the retry anew, and takes another new producer id if the epochs are used up: the later decision counts.
 
-What a coordinator decides that another one has replaced already, without its knowledge, may come to nothing. It leaves
-nobody of whom it is known that he may not be turned away, until the next epoch is given.
+A decision of a coordinator that was replaced without knowing it may be lost. After it no owner is known until the
+next epoch is assigned.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Fencing:
         self._before: dict[str, Producer] = {}
 
     def unknown(self, transactional_id: str) -> None:
-        """Forget the owner of the last epoch, until the next decision names one."""
+        """Forget the owner of the last epoch, until the next decision."""
         self._latest.pop(transactional_id, None)
         self._before.pop(transactional_id, None)
 
     def decided(self, asks: Producer, decision: Decision) -> None:
-        """Take a change that a client has asked for, and that is in the log."""
+        """Note a change that a client has requested, and that is in the log."""
         name, change, now = asks.transactional_id, decision.change, self._latest.get(asks.transactional_id)
         assert change is not None
-        state = TransactionState(change.state.value)  # of this version, whichever the coordinator is of
+        state = TransactionState(change.state.value)  # the enum of this version, whichever the coordinator has
         if decision.error is not ErrorCode.NONE:
-            self.unknown(name)  # it has fenced the one before
+            self.unknown(name)  # it has fenced the previous one
         elif state is TransactionState.EMPTY:
             self.unknown(name)
             self._latest[name] = Producer(name, decision.producer_id, decision.epoch)
@@ -51,10 +51,10 @@ class Fencing:
             self._before.pop(name, None)
 
     def refused(self, asks: Producer, error: ErrorCode, *, ends: bool) -> None:
-        """Take a refusal; `ends` says that it is of an EndTxn.
+        """Check a rejection; `ends` means of an EndTxn.
 
         Raises:
-            ViolationError: if a producer is turned away for good that has the last epoch that was given.
+            ViolationError: if a producer is fenced that has the last assigned epoch.
         """
         name = asks.transactional_id
         holds = asks == self._latest.get(name) or (ends and asks == self._before.get(name))

@@ -1,8 +1,8 @@
-"""Looks into the group coordinators of brokers: what they write, and what they tell, at the moment it is told.
+"""Observes the group coordinators of brokers: what they write, and what they answer, when the answer is sent.
 
-What must hold is in `ownership.py`. An answer counts when it is sent, which is not before what it says is safe; so what
-is to be judged then is kept until `Coordinated.answer` sends it. The groups that are judged are those of the plan: an
-operator's come and go.
+The invariants are in `ownership.py`. An answer counts when it is sent, which is not before its state is safe; so
+checks are kept until `Coordinated.answer` sends it. Only groups of the plan are judged, not the operator's, which
+come and go.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.sim.judges.observing import Around, Place, observed
+from lab.sim.judges.observing import Around, CoordinatorPartition, observed
 from lab.sim.judges.ownership import NOTHING, Share, Told, Written, decode_share, has
 from lab.sim.marks import Mark
 from sparkonce.broker_lite.controller.records import NO_LEADER
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 
 def observed_groups(world: World) -> AbstractContextManager[None]:
-    """Look into all group coordinators for a while."""
+    """Observe all group coordinators for a while."""
     return observed(_Observer(world).observers)
 
 
 class _Observer:
-    """Judges what coordinators of one world do."""
+    """Judges the coordinators of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._judged = {group.group_id for group in world.plan.groups}
         self._when_told: Callable[[], None] | None = None
-        """What to look at when the answer is sent that the handler is about to give."""
+        """Checks to run when the answer is sent that the handler is about to return."""
         self._syncs: dict[object, tuple[ClassicGroup, Sync]] = {}
-        """What is asked of which group, by the SyncGroup request that waits for its answer."""
+        """The SyncGroup requests that wait for a response, with their groups."""
         self._coordinators: dict[ClassicGroup, GroupCoordinator] = {}
         self.observers: tuple[tuple[Any, str, Around], ...] = (
             (Coordinated, "answer", self._answer),
@@ -77,13 +77,13 @@ class _Observer:
         )
 
     def _delete(self, delete: Callable[..., ErrorCode], coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
-        """Note where a group's end is written: another one may have its name after that."""
+        """Note where a group's deletion is written: another group may have its name after that."""
         if group_id not in self._judged:
             return delete(coordinator, group_id)
-        place = Place(self._world, coordinator.partitions, group_id)
+        place = CoordinatorPartition(self._world, coordinator.partitions, group_id)
         try:
             return delete(coordinator, group_id)
-        finally:  # it may have died right after it was written
+        finally:  # the broker may have died right after the write
             if place.written() is not None:
                 last = place.log.batches[-1]
                 self._world.groups.removed(group_id, Written(last.epoch, last.base_offset))
@@ -140,7 +140,7 @@ class _Observer:
         asked = self._syncs.pop(answer.token, None)
         if asked is not None and isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE:
             (group, wanted), judge = asked, self._world.groups
-            place = Place(self._world, self._coordinators[group].partitions, group.group_id)
+            place = CoordinatorPartition(self._world, self._coordinators[group].partitions, group.group_id)
             epoch = place.epoch_now
             judge.know_by(group.group_id, place.log.batches)
             owner, share = wanted.group_instance_id or wanted.member_id, decode_share(answer.assignment)
@@ -194,13 +194,13 @@ class _Observer:
         elif request.owned is not None:
             holders.says(group_id, request.member_id, self._places(request.owned))
         answer = heartbeat(coordinator, group_id, request)
-        place = Place(self._world, coordinator.partitions, group_id)
+        place = CoordinatorPartition(self._world, coordinator.partitions, group_id)
         if answer.member_epoch >= JOINING_EPOCH:
             share, end = self._places(answer.assignment or {}), place.log.log_end_offset
             self._when_told = partial(self._told, group_id, place, answer.member_id, share, end)
         return answer
 
-    def _told(self, group_id: str, place: Place, member_id: str, share: Share, end: int) -> None:
+    def _told(self, group_id: str, place: CoordinatorPartition, member_id: str, share: Share, end: int) -> None:
         told = Told(member_id, share, place.epoch_now, end)
         self._world.judge(lambda: self._world.holders.told(group_id, told, place.log.batches))
 
@@ -212,14 +212,14 @@ class _Observer:
         decision: Decision,
         *rest: Any,
     ) -> None:
-        place = Place(self._world, coordinator.partitions, group.group_id)
+        place = CoordinatorPartition(self._world, coordinator.partitions, group.group_id)
         gone = sorted(group.image.members.keys() - decision.image.members.keys())
         try:
             settle(coordinator, group, decision, *rest)
         except KafkaError:
             self._world.mark(Mark.GROUP_NOT_WRITTEN)
             raise
-        finally:  # it may have died right after it was written
+        finally:  # the broker may have died right after the write
             written = place.written()
             if written is not None:
                 for member_id in gone:
@@ -248,19 +248,19 @@ class _Observer:
         if group_id not in self._judged or None in offsets.values():
             commit(coordinator, group_id, offsets)
             return
-        judge, place = self._world.groups, Place(self._world, coordinator.partitions, group_id)
+        judge, place = self._world.groups, CoordinatorPartition(self._world, coordinator.partitions, group_id)
         (number,) = {each.offset for each in offsets.values() if each is not None}
         sent = judge.commits[number]
         try:
             commit(coordinator, group_id, offsets)
-        finally:  # it may have died right after it was written
+        finally:  # the broker may have died right after the write
             written = place.written()
             if written is not None:
                 judge.know_by(group_id, place.log.batches)
                 self._world.judge(lambda: judge.written(sent, written))
         self._when_told = partial(self._acknowledged, sent, place)
 
-    def _acknowledged(self, commit: Commit, place: Place) -> None:
+    def _acknowledged(self, commit: Commit, place: CoordinatorPartition) -> None:
         written = place.written()
         assert written is not None
         self._world.groups.acknowledged(commit, place.epoch_now, written)
@@ -282,8 +282,8 @@ class _Observer:
 
 
 def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) -> str | None:
-    """Return what is wrong with the offsets that a coordinator is about to tell, if anything is."""
-    place, table = Place(world, coordinator.partitions, group_id), coordinator.offsets.of_group(group_id)
+    """Return what is wrong with the offsets that a coordinator is about to return, None if nothing is."""
+    place, table = CoordinatorPartition(world, coordinator.partitions, group_id), coordinator.offsets.of_group(group_id)
     for each in world.places:
         number = table[each].offset if each in table else NOTHING
         if number == NOTHING and world.commits.have_aged:
@@ -295,7 +295,7 @@ def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) ->
 
 
 def look_at_offsets(world: World, group: GroupPlan) -> None:
-    """Look at what a group has committed in the end, and see what became of commits that were never acknowledged.
+    """Check a group's final offsets, and find out which unacknowledged commits took effect.
 
     Raises:
         ViolationError: commits-kept.
@@ -313,7 +313,7 @@ def look_at_offsets(world: World, group: GroupPlan) -> None:
     wrong = what_is_wrong(world, coordinator, group_id)
     if wrong is not None:
         raise ViolationError("commits-kept", wrong)
-    place = Place(world, coordinator.partitions, group_id)
+    place = CoordinatorPartition(world, coordinator.partitions, group_id)
     for commit, written in world.groups.left_behind():
         if commit.group_id == group_id and written.epoch < place.epoch_now:
             world.mark(Mark.COMMIT_KEPT if has(place.log.batches, written) else Mark.COMMIT_LOST)

@@ -1,4 +1,4 @@
-"""Images of the cluster, as brokers of one version or another know them."""
+"""Cluster images as brokers of different versions know them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def as_known(image: ClusterImage, version: type[Process]) -> ClusterImage:
-    """Return what a version knows of an image: what is new since then is not in it."""
+    """Return an image as a version knows it: without what is new since then."""
     return decoded(version.known(encode_snapshot(image)), image.next_offset)
 
 
 def decoded(image: bytes, next_offset: int) -> ClusterImage:
-    """Read an image that any version has encoded."""
+    """Decode an image that any version has encoded."""
     found = decode(image)
     assert isinstance(found, ClusterImage)
     found.next_offset = next_offset

@@ -1,4 +1,4 @@
-"""All that looks into brokers while they run, for one version of them."""
+"""All observers inside running brokers, for one version of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def observed_brokers(
     world: World, decisions: Decisions, transactional: Sequence[TransactionalProducer]
 ) -> Iterator[None]:
-    """See what happens to logs, and what coordinators and controllers do, for a while."""
+    """Observe logs, coordinators and controllers for a while."""
     with (
         replaced(LogManager, "log_class", observed_logs(world, decisions)),
         left_long_ago(world.plan.transactional),

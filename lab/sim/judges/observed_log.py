@@ -1,6 +1,6 @@
-"""The logs that simulated brokers open: they report each append, cut and high watermark, and that is judged.
+"""The logs of simulated brokers: they report each append, truncation and high watermark to the invariants.
 
-What must hold is in `replication/invariants.py`.
+The invariants are in `replication/invariants.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NO_END: Final = 1 << 63
 
 
 class Watcher(LogWatcher):
-    """Reports to the invariants what happens to one replica."""
+    """Reports changes of one replica to the invariants."""
 
     def __init__(
         self, world: World, decisions: Decisions, process: Process, key: PartitionKey, history: PartitionHistory
@@ -72,13 +72,13 @@ class Watcher(LogWatcher):
         self._world.mark(Mark.TORN)
 
     def cleaned(self, end: int) -> None:
-        """Note that a log is about to be compacted below an offset."""
+        """Note that a log is about to be compacted up to an offset."""
         self._world.mark(Mark.COMPACTED)
         self._world.trace(lambda: f"broker {self._broker_id} compacts {self._history.name} below {end}")
         self._world.cleaned.cleaned(self._broker_id, self.key, end)
 
     def dropping(self, log: WatchedLog, count: int) -> None:
-        """Check that a log that is about to lose its oldest segments keeps enough, unless they lie before its start."""
+        """Check that a log that deletes its oldest segments keeps enough, unless they are before its start."""
         start, least = log.segments[count].base_offset, log.config.retention_bytes
         left = sum(segment.size for segment in log.segments[count:])
         if start <= log.log_start_offset or least < 0:
@@ -108,19 +108,19 @@ class Watcher(LogWatcher):
                 history.check_minimum(self._broker_id, role.state)
 
     def _followed_epoch(self, log: WatchedLog) -> int | None:
-        """Return the epoch in which the replica follows; 0 while it is opened, None if it leads or begins to."""
+        """Return the epoch in which the replica follows; 0 while it is opened, None if it leads or becomes leader."""
         member = self._process.member
         if member is None:
             return 0
         role = member.replicas.roles.get(self.key)
         if isinstance(role, PartitionFollower) and log.latest_epoch <= role.leader_epoch:
-            # Out of session it leads nothing, and after that may lead again in the epoch that was and is its own.
+            # Outside its session it leads nothing; later it may lead again in the same epoch, which is still its own.
             return None if self._history.leaders.get(role.leader_epoch) == self._broker_id else role.leader_epoch
         return None
 
 
 class ObservedLog(WatchedLog):
-    """A log that a simulated broker opens: see `observed_logs`."""
+    """The log class of simulated brokers: see `observed_logs`."""
 
     world: ClassVar[World]
     decisions: ClassVar[Decisions]
@@ -175,15 +175,15 @@ class ObservedLog(WatchedLog):
 
 
 def observed_logs(world: World, decisions: Decisions) -> type[ObservedLog]:
-    """Return what the logs of a world's brokers are."""
+    """Return the log class for a world's brokers."""
     return type("ObservedLog", (ObservedLog,), {"world": world, "decisions": decisions})
 
 
 def _check_disk(disk: SimulatedDisk, directory: str, recovery_point: int) -> None:
-    """Look where no broker sees a loss: at what lies below a recovery point, and was flushed to a disk that has lied.
+    """Check for losses that no broker sees: below a recovery point, flushed to a disk that has lied.
 
     Raises:
-        LogDirectoryError: if some of that is lost. Neither Kafka nor this broker would know, and both would go on.
+        LogDirectoryError: if something is lost. Neither Kafka nor this broker would notice, and both would go on.
     """
     files = {path.rpartition("/")[2]: disk.files[path] for path in disk.files if path.startswith(f"{directory}/")}
     bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in files if name.endswith(LOG_SUFFIX)) or [0]

@@ -1,7 +1,7 @@
-"""How judges see what happens inside a broker: they are called around functions of the production code.
+"""How judges observe a broker: by wrapping functions of the production code.
 
-Theory of operation: while a run lasts, a function of a class or a module is replaced by one that calls it, looks at
-what came of that, and returns the same. A judge changes nothing that the broker does: what is wrong is told to the
+Theory of operation: during a run a function of a class or a module is replaced by a wrapper that calls it, checks
+the result, and returns it. A judge changes nothing in the broker: violations are reported to the
 world, never raised in the broker.
 """
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.coordinated import Coordinated
 
 Around = Callable[..., Any]
-"""Is called with the function that it is around, and with the arguments of that."""
+"""Called with the wrapped function and its arguments."""
 
 
 @contextmanager
 def observed(observers: Iterable[tuple[Any, str, Around]]) -> Iterator[None]:
-    """Let functions be called by who looks at them, for a while: owner, name, and what is around."""
+    """Wrap functions for a while: owner, name, and wrapper."""
     with ExitStack() as stack:
         for owner, name, around in observers:
             stack.enter_context(replaced(owner, name, _calling(around, vars(owner)[name])))
@@ -40,8 +40,8 @@ def _calling(around: Around, original: Callable[..., Any]) -> Callable[..., Any]
     return call
 
 
-class Place:
-    """The partition of an internal topic that keeps a name, as the broker has it that coordinates it."""
+class CoordinatorPartition:
+    """The internal topic's partition that stores a group or transactional id, on the coordinating broker."""
 
     def __init__(self, world: World, partitions: Coordinated, name: str) -> None:
         self._world = world
@@ -59,7 +59,7 @@ class Place:
 
     @property
     def epoch_now(self) -> int:
-        """The epoch in which the broker leads, as far as it knows."""
+        """The leader epoch of the broker, as far as it knows."""
         try:
             return self._led.leading(self._topic, self._index).leader_epoch
         except KafkaError:
@@ -67,7 +67,7 @@ class Place:
 
     @property
     def is_current(self) -> bool:
-        """Whether no other broker has been elected in its place."""
+        """Whether no other broker has been elected instead."""
         self._world.metadata.look()
         state = self._world.image.partition(self._key)
         return state is not None and (state.leader, state.leader_epoch) == (
@@ -76,6 +76,6 @@ class Place:
         )
 
     def written(self) -> Written | None:
-        """Return where something was appended since this was made; None if nothing was."""
+        """Return where something was appended since this object was made; None if nothing was."""
         found = (each for each in self.log.batches if each.base_offset >= self._end)
         return next((Written(each.epoch, each.base_offset) for each in found), None)

@@ -1,22 +1,22 @@
-"""Groups keep their word: what members are told of their shares, and what was committed.
+"""Invariants of groups: assignments that members receive, and committed offsets.
 
-Theory of operation: told of each answer that says something, with the epoch in which its broker leads the group's
-partition of `__consumer_offsets`. What an answer says is safe by then, so whoever leads in that epoch or a later one
-has it. A broker that does not know yet that another one leads may still say what was true in its own epoch; one that
-knows it has no such excuse (`KNOWS_BETTER`).
+Theory of operation: each answer about an assignment or offset is checked with the epoch in which its broker leads the
+group's partition of `__consumer_offsets`. Its state is safe by then, so every leader of that epoch or a later one
+has it. A broker that does not know yet of another leader may still answer with what was true in its own epoch; one that
+knows has no such excuse (`KNOWS_BETTER`).
 
-    one-owner          in one generation of a group no partition is given to two members, and no member hears of two
-                       shares. A static member is one and the same whatever id it has (KIP-345)
-    generations-rise   what SyncGroup tells in an epoch is of no older generation than what it has told before, in that
-                       epoch or an earlier one; and none of a later epoch has told an older one
+    one-owner          in one generation of a group no partition is assigned to two members, and no member receives
+                       two assignments. A static member is the same whatever id it has (KIP-345)
+    generations-rise   SyncGroup in an epoch returns no generation older than it returned before, in that
+                       epoch or an earlier one; and none of a later epoch has returned an older one
     one-holder         in a group of KIP-848 no partition is assigned while another member may still use it (`Holders`)
-    commits-kept       OffsetFetch gives the commit that was written last of those that the coordinator's log has. It is
-                       none that was written before one that was acknowledged, in that epoch or an earlier one, before
-                       the fetch came. No commit is written in an older generation than SyncGroup has told
+    commits-kept       OffsetFetch returns the commit that was written last of those in the coordinator's log; none
+                       written before one that was acknowledged, in that epoch or an earlier one, before the fetch
+                       arrived. No commit is written in a generation older than SyncGroup has returned
 
-What is allowed: a commit that was not answered, or that was answered with an error after it was written, may take
+Allowed: a commit without a response, or answered with an error after it was written, may take
 effect or not. One that is sent twice may be written twice, the second time after others: then it is the last again, as
-long as its generation lasts. All of that shows in the log: each write is known by its offset and leader epoch, which no
+long as its generation lasts. The log shows all of that: each write is known by its offset and leader epoch, which no
 two writes share, so nothing has to be guessed.
 """
 
@@ -32,7 +32,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartiti
 from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
 
 KNOWS_BETTER: Final = 1 << 31
-"""The epoch of a broker that knows that it does not lead: it has to know all that was ever told."""
+"""The epoch of a broker that knows that it does not lead: it must know all earlier answers."""
 NOTHING: Final = -1
 """What OffsetFetch returns where nothing was committed."""
 
@@ -59,7 +59,7 @@ class Commit:
 
     @property
     def keys(self) -> list[OffsetKey]:
-        """What it commits for."""
+        """The partitions that it commits."""
         return [OffsetKey(self.group_id, *place) for place in self.places]
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Commit:
 
 
 class Groups:
-    """All that was told of all groups."""
+    """The answers about all groups."""
 
     def __init__(self) -> None:
         self.commits: list[Commit] = []
@@ -76,13 +76,13 @@ class Groups:
         """The highest offset of an acknowledged commit, by the epoch in which it was acknowledged."""
         self._shares: dict[tuple[str, int], dict[str, Share]] = {}
         self._generations: dict[str, dict[int, tuple[int, int]]] = {}
-        """The oldest and the newest generation that SyncGroup has told, by epoch."""
+        """The oldest and the newest generation that SyncGroup has returned, by epoch."""
         self._removals: dict[str, list[Written]] = {}
 
-    # Shares.
+    # Assignments.
 
     def synced(self, group_id: str, epoch: int, generation: int, owner: str, share: Share) -> None:
-        """Check what SyncGroup tells a member.
+        """Check what SyncGroup returns to a member.
 
         Raises:
             ViolationError: one-owner, generations-rise.
@@ -96,11 +96,11 @@ class Groups:
         shares[owner] = share
 
     def removed(self, group_id: str, written: Written) -> None:
-        """Note where it was written that a group is deleted: that may be lost, and then the group is still there."""
+        """Note where a group's deletion was written: that may be lost, and then the group still exists."""
         self._removals.setdefault(group_id, []).append(written)
 
     def know_by(self, group_id: str, log: Sequence[Batch]) -> None:
-        """Forget a group that was deleted, as its coordinator's log has it: the next one's generations begin anew."""
+        """Forget a group that was deleted by its coordinator's log: generations of the next one start anew."""
         removals = self._removals.get(group_id, [])
         left = [each for each in removals if not has(log, each)]
         if len(left) < len(removals):
@@ -121,7 +121,7 @@ class Groups:
     # Commits.
 
     def commit(self, group_id: str, generation: int, places: Iterable[TopicPartition]) -> Commit:
-        """Return a commit that is about to be sent."""
+        """Return a commit about to be sent."""
         commit = Commit(len(self.commits), group_id, generation, tuple(places))
         self.commits.append(commit)
         for key in commit.keys:
@@ -149,9 +149,9 @@ class Groups:
             offsets[epoch] = max(offsets.get(epoch, written.offset), written.offset)
 
     def read(self, key: OffsetKey, number: int, epoch: int, log: Sequence[Batch]) -> str | None:
-        """Judge what a coordinator is about to tell: what is wrong with it, if anything.
+        """Return what is wrong with an offset that a coordinator is about to return; None if nothing is.
 
-        `number` is the offset that it has found, `log` what its log holds by then.
+        `number` is the offset that it has found, `log` the contents of its log then.
         """
         last, offset = NOTHING, -1
         for commit in self._commits_of.get(key, ()):
@@ -167,12 +167,12 @@ class Groups:
         return None
 
     def left_behind(self) -> Iterator[tuple[Commit, Written]]:
-        """Return the commits that were written and never acknowledged, each with where it was written first."""
+        """Return the written but never acknowledged commits, each with where it was written first."""
         return ((each, each.written[0]) for each in self.commits if each.written and not each.acknowledged)
 
 
 def has(log: Sequence[Batch], written: Written) -> bool:
-    """Whether a log has what was written there in that epoch."""
+    """Whether a log contains a write, by offset and epoch."""
     index = bisect_left(log, written.offset, key=_base_offset)
     return index < len(log) and (log[index].base_offset, log[index].epoch) == (written.offset, written.epoch)
 
@@ -182,12 +182,12 @@ def _base_offset(batch: Batch) -> int:
 
 
 def encode_share(places: Iterable[TopicPartition]) -> bytes:
-    """Return a member's share as its leader sends it; to the coordinator it means nothing."""
+    """Encode a member's assignment as its leader sends it; the coordinator does not interpret it."""
     return " ".join(f"{topic}/{partition}" for topic, partition in sorted(places)).encode()
 
 
 def decode_share(data: bytes) -> Share:
-    """Read a share."""
+    """Decode an assignment."""
     pairs = (each.split("/") for each in data.decode().split())
     return frozenset((topic, int(partition)) for topic, partition in pairs)
 
@@ -203,7 +203,7 @@ class Told(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Holder:
-    """What a member may be using."""
+    """The partitions that a member may be using."""
 
     share: Share = frozenset()
     epoch: int = -1
@@ -211,25 +211,25 @@ class _Holder:
     removals: list[Written] = field(default_factory=list)
 
     def is_out(self, log: Sequence[Batch]) -> bool:
-        """Whether a log has it that the member was removed after it was told what it may be using."""
+        """Whether a log has the member's removal after its last assignment."""
         return any(each.offset >= self.end and has(log, each) for each in self.removals)
 
 
 class Holders:
-    """The members of all groups of KIP-848: who may be using which partition.
+    """The members of all KIP-848 groups: who may be using which partition.
 
-    A member may use what a coordinator has told it, until it says itself that it owns less, or leaves, or until the log
-    of whoever tells others has it that the group goes on without it. What an answer says is safe, and so was made up of
-    a part of the one log that all leaders share: which of an answer and a removal came first shows by their offsets. A
-    coordinator that does not know yet that another one leads may repeat what was true in its own epoch; that changes
-    nothing, for a member that has heard of a later one, or was removed by it.
+    A member may use what a coordinator has assigned, until it reports itself that it owns less, or leaves, or until the
+    log of the answering coordinator has its removal. Assignments in answers are safe, and so were computed from
+    a prefix of the one log that all leaders share: their offsets show which of answer and removal came first. A
+    coordinator that does not know yet of another leader may repeat what was true in its own epoch; that changes
+    nothing for a member that has received a later epoch, or was removed by it.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, _Holder]] = {}
 
     def says(self, group_id: str, member_id: str, owned: Share) -> None:
-        """Note what a member says that it owns: it does not use the rest any more."""
+        """Note what a member reports as owned: it no longer uses the rest."""
         self._holder(group_id, member_id).share &= owned
 
     def removed(self, group_id: str, member_id: str, written: Written) -> None:
@@ -240,7 +240,7 @@ class Holders:
         """Check the assignment that a coordinator with that log sends to a member.
 
         Raises:
-            ViolationError: if another one may still be using some of it.
+            ViolationError: if another member may still be using some of it.
         """
         holder = self._holder(group_id, told.member_id)
         if told.epoch < holder.epoch or any(told.epoch < each.epoch for each in holder.removals):
@@ -251,7 +251,7 @@ class Holders:
                 text = f"{told.member_id} is told of {sorted(both)}, which {other_id} may still be using"
                 raise ViolationError("one-holder", f"group {group_id}: {text}")
         if holder.is_out(log):
-            holder.share = frozenset()  # it has joined again, with nothing
+            holder.share = frozenset()  # it has rejoined, owning nothing
         holder.share |= told.share
         holder.epoch, holder.end = told.epoch, max(holder.end, told.end)
 

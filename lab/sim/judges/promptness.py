@@ -1,9 +1,9 @@
-"""What should come at once in a cluster that is well, and does not if a wake-up is missed somewhere.
+"""What should be fast in a healthy cluster, and is not if a wake-up is missed somewhere.
 
-    prompt      a transaction can be begun right after the last one was ended: its markers are written, and copied, by
+    prompt      a transaction can begin right after the last one ended: its markers are written and replicated by
                 then, or within the time for which a coordinator lets AddPartitionsToTxn wait (`node/markers.py`)
 
-Times are those of the simulation, so it can be said to the millisecond: no fault is left, and a message takes 2 ms.
+Times are simulated, so limits are exact to the millisecond: no faults are left, and a message takes 2 ms.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _TRANSACTIONS: Final = 6
 _MOST_MS: Final = 60
-"""How long an answer may take: a message and its answer, three times, and as much again."""
+"""How long an answer may take: three round trips, and as much again."""
 _WAIT_MS: Final = 10_000
 
 
 class _MovedError(Exception):
-    """A preferred leader took over meanwhile: requests may be refused then, and have to be repeated."""
+    """A preferred leader took over meanwhile: requests may be rejected then, and are retried."""
 
 
 class Prober(Client):
@@ -42,7 +42,7 @@ class Prober(Client):
         self.slowest_ms = 0
 
     def name_and_place(self) -> tuple[str, str, int] | None:
-        """Return a transactional id, and a partition that its coordinator leads."""
+        """Return a transactional id, and a partition led by its coordinator."""
         image = self.world.image
         partitions = image.topics[image.topic_ids[TRANSACTIONS_TOPIC]].partitions
         for name in (f"prober-{number}" for number in range(8)):
@@ -54,10 +54,10 @@ class Prober(Client):
         return None
 
     async def probe(self) -> None:
-        """Measure, if there is a partition to do it with, and again if leaders change meanwhile."""
+        """Measure, if there is a suitable partition; again if leaders change meanwhile."""
         try:
             while (found := self.name_and_place()) is not None:
-                self._coordinators.clear()  # this answer may be from just before another one was elected
+                self._coordinators.clear()  # this answer may be from just before another broker was elected
                 with suppress(_MovedError):
                     await self._probe(*found)
                     break
@@ -102,7 +102,7 @@ class Prober(Client):
             self._late(api, error, began_ms)
 
     def _late(self, api: str, error: int, began_ms: int) -> None:
-        if self.world.leader_changed_ms >= began_ms - _MOST_MS:  # brokers hear of it a little later
+        if self.world.leader_changed_ms >= began_ms - _MOST_MS:  # brokers learn of it a little later
             raise _MovedError
         name, took_ms = ErrorCode.of(error).name, self.world.scheduler.now_ms - began_ms
         text = f"the cluster is well, and {api} is answered with {name} after {took_ms} ms"
@@ -110,7 +110,7 @@ class Prober(Client):
 
 
 def probe(world: World) -> None:
-    """Measure how fast transactions go, now that the cluster has recovered."""
+    """Measure transaction latency, now that the cluster has recovered."""
     if not world.plan.transactional or world.is_lossy:
         return
     prober = Prober(world)

@@ -1,4 +1,4 @@
-"""Notes the rare things that happen in replication, in the controller and in logs: see `marks.py`."""
+"""Marks rare events in replication, in the controller and in logs: see `marks.py`."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ _UNDER_MIN = {ErrorCode.NOT_ENOUGH_REPLICAS: Mark.UNDER_MIN}
 
 
 def rare_things(world: World) -> AbstractContextManager[None]:
-    """Note what happens in one world for a while."""
+    """Mark the rare events of one world for a while."""
     return observed(_Observer(world).observers)
 
 
 class _Observer:
-    """Notes what it sees."""
+    """Marks what it sees."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._diverged: dict[ReplicaLog, PartitionFollower] = {}
-        """The logs that were cut, and have been given nothing since."""
+        """Logs that were truncated, and not appended to since."""
         self.observers: tuple[tuple[Any, str, Around], ...] = (
             (PartitionLeader, "check_acks_all", self._refusing(_UNDER_MIN)),
             (PartitionLeader, "check_fetch", self._refusing(_OF_FETCHES)),
@@ -81,7 +81,7 @@ class _Observer:
             self._world.mark(mark)
 
     def _refusing(self, marks: Mapping[ErrorCode, Mark]) -> Around:
-        """Return what notes that a function refuses what it is asked."""
+        """Return a wrapper that marks a function's rejections."""
 
         def around(ask: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
             try:

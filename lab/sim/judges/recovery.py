@@ -1,11 +1,11 @@
-"""Whether a cluster has recovered, and what there is in the end: equal logs, whole transactions, their offsets."""
+"""Whether a cluster has recovered, and its final state: equal logs, atomic transactions, their offsets."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from lab.sim.clients.groups import ailing
+from lab.sim.clients.groups import group_problem
 from lab.sim.judges.atomicity import read_committed
 from lab.sim.judges.cleaned_logs import whole
 from lab.sim.judges.groups import look_at_offsets
@@ -27,8 +27,8 @@ _LOOK_MS: Final = 200
 _CALM_MS: Final = 75_000
 
 
-def ails(world: World, clients: Clients) -> str | None:
-    """Return what is not yet as it should be."""
+def recovery_problem(world: World, clients: Clients) -> str | None:
+    """Return what has not recovered yet; None if nothing is left."""
     for producer in clients.producers:
         if producer.pending:
             return f"producer {producer.producer} has {producer.pending} batches that nobody has answered"
@@ -36,7 +36,7 @@ def ails(world: World, clients: Clients) -> str | None:
         if transactional.pending:
             return f"transactional producer {transactional.producer} has {transactional.pending} open transactions"
     for group in world.plan.groups:
-        wrong = ailing([each for each in clients.members if each.plan is group and each.alive], world.places)
+        wrong = group_problem([each for each in clients.members if each.plan is group and each.alive], world.places)
         if wrong is not None:
             return f"group {group.group_id}: {wrong}"
     if clients.standalone is not None and not clients.standalone.is_up:
@@ -58,7 +58,7 @@ def ails(world: World, clients: Clients) -> str | None:
 
 
 def compare_images(world: World) -> None:
-    """Compare what brokers know of the cluster with what is durable (images-equal)."""
+    """Compare the brokers' images with the durable log (images-equal)."""
     for machine in world.brokers.values():
         process = machine.process
         member = None if process is None else process.member
@@ -68,7 +68,7 @@ def compare_images(world: World) -> None:
 
 
 def look_at_disks(world: World, clients: Clients) -> None:
-    """Look at all files, once the cluster has recovered."""
+    """Check all files, once the cluster has recovered."""
     for key, state in world.image.partitions():
         replicas = state.replicas if world.is_planned(key) else ()
         for broker_id in replicas:
@@ -76,10 +76,10 @@ def look_at_disks(world: World, clients: Clients) -> None:
             on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end)
             if log.batches != on_disk or log.batches != world.logs[replicas[0], key].batches:
                 raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
-    if clients.keeper is not None:
-        clients.keeper.look()
+    if clients.retention_checker is not None:
+        clients.retention_checker.look()
     if clients.standalone is not None:
-        clients.standalone.keeper.look()
+        clients.standalone.retention_checker.look()
     for consumer in clients.consumers:
         consumer.is_out_of_range()
     if world.plan.transactional:
@@ -89,10 +89,10 @@ def look_at_disks(world: World, clients: Clients) -> None:
 
 
 def look_with_guests(world: World, guests: Sequence[Guest]) -> None:
-    """Let clients look at what they have of their own.
+    """Let clients check their own resources.
 
     Raises:
-        ViolationError: if one cannot.
+        ViolationError: if a client cannot.
     """
     until_ms = world.scheduler.now_ms + _CALM_MS
     for guest in guests:
@@ -104,7 +104,7 @@ def look_with_guests(world: World, guests: Sequence[Guest]) -> None:
 
 
 def _look_at_transactions(world: World, producers: Iterable[TransactionalProducer]) -> None:
-    """Read everything as a read_committed consumer does, from every replica; then what is committed of offsets."""
+    """Read everything as a read_committed consumer, from every replica; then the committed offsets."""
     for number in range(REPLICAS):
         found: dict[PartitionKey, Counter[int]] = {}
         for key, state in world.image.partitions():
@@ -137,9 +137,9 @@ def _look_at_offsets(world: World, producer: TransactionalProducer, read: Mappin
 
 
 def _may_be_told(producer: TransactionalProducer, read: Mapping[PartitionKey, Counter[int]]) -> list[int]:
-    """Return the offsets that a group may have: that of the last transaction that took place, or a later one's.
+    """Return the offsets that a group may have: that of the last committed transaction, or a later one's.
 
-    Later ones may have taken place as far as their offsets go if the end of the transaction before may have ended them:
+    A later one's offsets may be committed if the end of the previous transaction may have ended it:
     see `sim/judges/atomicity.py`.
     """
     found = []

@@ -1,11 +1,11 @@
-"""What a member of KIP-848 may count on: what it has been told that it is, it stays.
+"""What a KIP-848 member may rely on: a member keeps its assigned role.
 
-    member-stays    a member that its coordinator has told an epoch is known to it, and under that epoch, as long as it
-                    is in time. A coordinator that answers what could still be lost breaks that promise, or its
-                    successor does: it hears of a member, or of an epoch, that it has never read
+    member-stays    a coordinator knows a member that was sent an epoch, under that epoch, as long as its heartbeats
+                    are in time. A coordinator that answers before its state is safe breaks this, or its
+                    successor does: it receives a member or an epoch that it has never read
 
-It is said of answers of whoever coordinates by the durable log, before and after, and over one change of the leader at
-most: a successor lets the sessions of all members begin anew when it leads.
+It applies to answers of the coordinator by the durable log, before and after, and over at most one change of leader:
+a new leader restarts the sessions of all members.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 
 class Standing:
-    """How long one member may count on what it was told last."""
+    """How long one member may rely on the last answer."""
 
     def __init__(self, plan: GroupPlan) -> None:
-        # Whoever gives nothing up late is not removed before one of these is over.
+        # A member that is late to revoke is not removed before one of these has passed.
         self._limit_ms = min(plan.session_ms, plan.rebalance_ms)
         self._told: tuple[int, int] | None = None
-        """When it has sent what was answered last, and the coordinator's leader epoch then."""
+        """When the last answered heartbeat was sent, and the coordinator's leader epoch then."""
         self._unanswered = 0
 
     def is_told(self, sent_ms: int, leader_epoch: int) -> None:
-        """Take an answer of whoever coordinates."""
+        """Note an answer of any coordinator."""
         self._told = (sent_ms, leader_epoch)
         self._unanswered = 0
 
     def hears_nothing(self) -> None:
-        """Take a heartbeat without an answer: what it has changed is not known."""
+        """Note a heartbeat without an answer: whether it took effect is unknown."""
         self._unanswered += 1
 
     def lapse(self) -> None:
-        """Count on nothing."""
+        """Rely on nothing."""
         self._told = None
 
     def is_known(self, now_ms: int, leader_epoch: int, leads_ms: Mapping[int, int]) -> bool:
-        """Whether a coordinator cannot but know of the member; `leads_ms` is since when which epoch's leader leads."""
+        """Whether a coordinator must know the member; `leads_ms`: since when the leader of each epoch leads."""
         if self._told is None:
             return False
         since_ms, told_epoch = self._told
@@ -53,5 +53,5 @@ class Standing:
         return leader_epoch == told_epoch and now_ms - since_ms < self._limit_ms
 
     def has_epoch(self) -> bool:
-        """Whether its epoch is one that a coordinator that knows it goes by: the present one or that before it."""
+        """Whether its epoch is valid for a coordinator that knows it: the current one or the previous one."""
         return self._unanswered <= 1

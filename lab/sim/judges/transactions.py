@@ -1,7 +1,7 @@
-"""Looks into the transaction coordinators of brokers: what they decide and refuse, and what rare things befall them.
+"""Observes the transaction coordinators of brokers: decisions, rejections, and rare events.
 
-What must hold is in `fencing.py` and `atomicity.py`. Which EndTxn decides a transaction is known by the producer id and
-epoch that it names, and by what the producer that has these has asked for by then.
+The invariants are in `fencing.py` and `atomicity.py`. Which EndTxn ends a transaction is known by its producer id and
+epoch, and by what the producer that has these had requested by then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from lab.sim.disk import CutShort
-from lab.sim.judges.observing import Around, Place, observed
+from lab.sim.judges.observing import Around, CoordinatorPartition, observed
 from lab.sim.marks import Mark
 from sparkonce.broker_lite.coordinators.transaction_messages import (
     LEGACY,
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 def observed_transactions(world: World, producers: Iterable[TransactionalProducer]) -> AbstractContextManager[None]:
-    """Look into all transaction coordinators for a while."""
+    """Observe all transaction coordinators for a while."""
     return observed(_Observer(world, producers).observers)
 
 
 class _Observer:
-    """Knows what was asked last: who decides does so before anything else is asked."""
+    """Knows the last request: a decision follows before the next request."""
 
     def __init__(self, world: World, producers: Iterable[TransactionalProducer]) -> None:
         self._world = world
@@ -71,7 +71,7 @@ class _Observer:
         *rest: Any,
     ) -> Decision:
         decision = end(core, producer, committed, version, *rest)
-        # A repetition may name the epoch before, but not by an older version of EndTxn than it repeats.
+        # A retry may name the previous epoch, but not in an older version of EndTxn than the original.
         self._decided(decision, producer, ends=version != LEGACY)
         if decision.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             self._note_early_end(producer, core.get(producer.transactional_id))
@@ -84,8 +84,8 @@ class _Observer:
     def _ended_by_earlier(self, partitions: Coordinated, client: TransactionalProducer) -> None:
         """Note that a transaction is decided by an EndTxn that its producer sent for an earlier one.
 
-        That counts at once if no other coordinator has been elected, and when it is safe. One that has been replaced
-        without its knowledge decides by what it knew until then, and that comes to nothing unless it becomes safe.
+        That counts at once if no other coordinator has been elected, and otherwise once it is safe. A coordinator that
+        was replaced without knowing it decides by its old state, and that has no effect unless it becomes safe.
         """
         world, attempt = self._world, client.attempt
 
@@ -93,7 +93,7 @@ class _Observer:
             world.mark(Mark.ENDED_BY_EARLIER)
             world.judge(lambda: world.transactions.ended_by_earlier(attempt, client.has_epochs))
 
-        if Place(world, partitions, client.name).is_current:
+        if CoordinatorPartition(world, partitions, client.name).is_current:
             counts()
         else:
             partitions.when_safe([client.name], lambda refusals: None if refusals else counts())
@@ -102,7 +102,10 @@ class _Observer:
         self, verify: Callable[..., dict[Any, ErrorCode]], core: Transactions, producer: Producer, *rest: Any
     ) -> dict[Any, ErrorCode]:
         errors, coordinator = verify(core, producer, *rest), self._coordinators.get(core)
-        if coordinator is not None and Place(self._world, coordinator.partitions, producer.transactional_id).is_current:
+        if (
+            coordinator is not None
+            and CoordinatorPartition(self._world, coordinator.partitions, producer.transactional_id).is_current
+        ):
             for error in errors.values():
                 self._world.judge(lambda: self._world.fencing.refused(producer, error, ends=False))  # noqa: B023
         return errors
@@ -112,7 +115,7 @@ class _Observer:
         return decision
 
     def _note_early_end(self, producer: Producer, known: Transaction | None) -> None:
-        """Note an EndTxn under an epoch, or a producer id, that follows when the markers are written."""
+        """Note an EndTxn under an epoch or a producer id that is valid only after the markers are written."""
         if known is not None and known.producer_id != producer.producer_id == known.next_producer_id:
             self._world.mark(Mark.ENDED_TOO_EARLY_BY_NEXT_ID)
         elif known is not None and known.client_version != LEGACY and known.epoch == producer.epoch:
@@ -126,7 +129,7 @@ class _Observer:
         name = decision.change.transactional_id if decision.change is not None else asks and asks.transactional_id
         if name is None or not self._is_of_cluster(coordinator):
             return carry_out(coordinator, decision)
-        place = Place(world, coordinator.partitions, name)
+        place = CoordinatorPartition(world, coordinator.partitions, name)
         is_current = place.is_current
         if decision.change is not None and not (is_current and asks is not None):
             world.fencing.unknown(name)
@@ -156,7 +159,7 @@ class _Observer:
         loaded(coordinator, partitions)
 
     def _is_of_cluster(self, coordinator: TransactionCoordinator) -> bool:
-        """Whether it is not that of a standalone broker."""
+        """Whether it belongs to the cluster, not to a standalone broker."""
         return coordinator._led.member.broker_id in self._world.brokers
 
     def _write_marker(

@@ -1,7 +1,7 @@
-"""What is true in a simulated cluster.
+"""The true state of a simulated cluster.
 
 Theory of operation: `Truth` reads the controller's log as a broker does, after every event that has written to the
-shared disk; so it knows of every decision at the moment it counts.
+shared disk; so it knows of every decision as soon as it counts.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _NOBODY = -1
 
 
 class Truth:
-    """The cluster, as its log has it."""
+    """The cluster by its log."""
 
     def __init__(self, disk: SharedDisk) -> None:
         self.on_step: list[Callable[[Step], None]] = []
-        """Called with each step of the log."""
+        """Called with each record of the log."""
         self._disk = disk
         self._coordination = FileCoordination(disk, METADATA, _NOBODY, 1, 0)
         self.image = ClusterImage()
 
     def look(self) -> None:
-        """Read what is new, if anything is."""
+        """Read new records."""
         if self._disk.changed:
             self._disk.changed = False
             for step in self._coordination.poll():
@@ -45,19 +45,19 @@ class Truth:
                     take(step)
 
     def joined(self, machine: Machine) -> None:
-        """Take a broker that begins to take part: a lock on the shared disk needs no look at it."""
+        """Note a broker that joins: a lock on the shared disk needs no check."""
 
     def look_at_the_end(self, _versions: object) -> None:
-        """Look at what is stored, once the cluster has recovered: all of it has been read."""
+        """Check the stored state, once the cluster has recovered: all of it has been read."""
 
     @property
     def holder(self) -> int:
-        """Who has claimed the latest epoch of the controller."""
+        """The broker that has claimed the latest controller epoch."""
         return self._coordination.locks.leader()
 
 
 class Mistakes(logging.Handler):
-    """Takes what brokers log with a traceback: nothing else of what they log is a mistake of their own."""
+    """Reports what brokers log with a traceback: only such log lines are bugs of their own."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(logging.ERROR)
@@ -71,7 +71,7 @@ class Mistakes(logging.Handler):
 
 
 class Unjudged(PartitionHistory):
-    """What has happened to a partition whose records may be deleted, or lost: only its leaders are judged."""
+    """The history of a partition whose records may be deleted or lost: only its leaders are judged."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

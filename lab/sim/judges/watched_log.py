@@ -1,8 +1,8 @@
-"""A replica's log that reports what happens to it.
+"""A replica's log that reports its changes.
 
-Beside the bytes it keeps a list of the batches that they hold, so that invariants can be checked after each change
-without reading the log again. The list is read from the bytes when the log is opened; that both agree is checked
-when a run ends.
+Beside the bytes it keeps a list of the batches in them, so that invariants can be checked after each change
+without reading the log again. The list is read from the bytes when the log is opened; at the end of a run both are
+compared.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _LEADER_EPOCH = Struct(">12xi")
 
 
 class LogWatcher:
-    """What is called after each change; these do nothing."""
+    """Callbacks after each change; these do nothing."""
 
     def appended(self, log: WatchedLog) -> None:
-        """Take the last of the log's batches."""
+        """Note that a batch was appended."""
 
     def was_cut(self, log: WatchedLog) -> None:
-        """Take a log that has lost its end."""
+        """Note that the log was truncated."""
 
     def was_torn(self) -> None:
-        """Take a log whose damaged end was cut off as it was opened."""
+        """Note that the log was opened and its damaged end was truncated."""
 
     def high_watermark_moved(self, log: WatchedLog) -> None:
-        """Take a log whose high watermark has risen."""
+        """Note that the high watermark has risen."""
 
 
 class WatchedLog(PartitionLog):
@@ -45,18 +45,18 @@ class WatchedLog(PartitionLog):
     def __init__(
         self, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes | None = None
     ) -> None:
-        """Not to be called: see `open`."""
+        """Private: use `open`."""
         super().__init__(storage, directory, config, now_ms, metadata)
         self.batches: list[Batch] = []
         self.watcher = LogWatcher()
 
     def watch(self, watcher: LogWatcher) -> None:
-        """Begin to tell `watcher`; call it once, after the log was opened."""
+        """Start to report to `watcher`; called once, after the log was opened."""
         self.batches = self.batches_on_disk()
         self.watcher = watcher
 
     def batches_on_disk(self) -> list[Batch]:
-        """Return the batches as the files have them."""
+        """Return the batches in the files."""
         found: list[Batch] = []
         for segment in self.segments:
             for _, header in segment.batches(0):
@@ -75,7 +75,7 @@ class WatchedLog(PartitionLog):
         before = self.log_end_offset
         try:
             super().truncate_to(offset)
-        finally:  # a full disk may have kept a part of it from happening
+        finally:  # a full disk may have prevented a part of it
             if self.log_end_offset < before:
                 self._cut_batches()
 

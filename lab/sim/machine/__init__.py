@@ -1,1 +1,1 @@
-"""What is played of a machine: its event loop, its sockets, its disks and the life of its processes."""
+"""Simulated parts of a machine: event loop, sockets, disks, and the lives of processes."""

@@ -1,4 +1,4 @@
-"""Files that a broker can do without, and that are gone after its death, or cut, or have something else in them."""
+"""Damage to files that a broker can rebuild: after its death they are missing, truncated or overwritten."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from lab.sim.disk import SimulatedDisk
 from lab.sim.scheduler import stream
 
 _SEEDS: Final = 0.2
-"""In how many seeds files of a cluster's brokers are damaged; those of standalone ones are in all."""
+"""The share of seeds with damaged files of the cluster's brokers; those of standalone ones are damaged in all."""
 _DEATHS: Final = 0.5
-"""How many deaths damage files."""
+"""The share of deaths that damage files."""
 _DAMAGED: Final = 0.5
-"""How many of the files are damaged when some are."""
+"""The share of files damaged then."""
 _REPLACEABLE: Final = (
     ".index", ".timeindex", ".snapshot", "cleaner-offset-checkpoint", "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
@@ -27,12 +27,12 @@ def has_damage(seed: int) -> bool:
 
 
 def damage(disk: SimulatedDisk, chance: random.Random) -> int:
-    """Damage some files of a disk whose broker has died, or none; returns how many."""
+    """Damage some files of a disk whose broker has died, or none; return how many."""
     if chance.random() >= _DEATHS:
         return 0
     paths = [path for path in sorted(disk.files) if path.endswith(_REPLACEABLE) and chance.random() < _DAMAGED]
     for path in paths:
-        # Other bits are only noticed where there is a checksum.
+        # Flipped bits are only noticed in files with a checksum.
         content, kind = disk.files[path], chance.randrange(3 if path.endswith(_CHECKED) else 2)
         if kind == 0:
             del disk.files[path]

@@ -1,8 +1,8 @@
-"""An event loop of asyncio whose time is simulated; one for each process.
+"""An asyncio event loop in simulated time; one for each process.
 
-Theory of operation: all loops share one `Scheduler`, which is the only queue of events there is. So callbacks run in
-an order that depends on nothing but the seed, and time passes only between them. A loop whose process is paused keeps
-its callbacks until it goes on; one whose process has died runs none any more. Futures, tasks and timeouts are
+Theory of operation: all loops share one `Scheduler`, the only queue of events. So the order of callbacks
+depends only on the seed, and time passes only between them. The loop of a paused process keeps
+its callbacks until it resumes; the loop of a dead process runs none. Futures, tasks and timeouts are
 asyncio's own. Sockets are `sockets.Descriptor`s, transports `transports.Transport`s.
 """
 
@@ -29,7 +29,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def __init__(
         self, scheduler: Scheduler, network: Network, address: str, on_error: Callable[[dict[str, Any]], None]
     ) -> None:
-        """`on_error` takes what asyncio's exception handler takes; `address` is that of the process's machine."""
+        """`on_error` takes the context of asyncio's exception handler; `address` is that of the process's machine."""
         self.scheduler = scheduler
         self.network = network
         self.address = address
@@ -38,16 +38,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._held: list[events.Handle] | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
-    # The process.
+    # Life of the process.
 
     def end(self) -> None:
-        """Run nothing any more: the process has died."""
+        """Stop running callbacks: the process has died."""
         self.alive = False
         self._held = None
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio would warn of what is meant
             if not task.done():
-                with contextlib.suppress(BaseException):  # what it does at its end comes to nothing
+                with contextlib.suppress(BaseException):  # cleanup in a dead process has no effect
                     task.get_coro().close()
 
     @property
@@ -61,7 +61,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._held = []
 
     def resume(self) -> None:
-        """Run what has waited, in the order in which it was due."""
+        """Run the callbacks held back, in the order in which they were due."""
         held, self._held = self._held, None
         for handle in held or ():
             self.scheduler.after(0, self._run, handle)
@@ -80,7 +80,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         finally:
             events._set_running_loop(None)
 
-    # What asyncio has.
+    # asyncio's interface.
 
     def time(self) -> float:
         """See asyncio."""
@@ -99,7 +99,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """See asyncio; the delay is rounded up to milliseconds.
 
-        The least one takes a millisecond: who waits for what is left of a sum of seconds would else wait for ever.
+        The minimum is a millisecond: code that waits for the rest of a sum of seconds would otherwise loop forever.
         """
         delay_ms = max(math.ceil(delay * 1000 - 1e-6), 1 if delay > 0 else 0)
         handle = events.TimerHandle(self.time() + delay_ms / 1000, callback, args, self, context)
@@ -113,7 +113,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """See asyncio: a cancelled timer is left out when it is due."""
+        """See asyncio: a cancelled timer is skipped when it is due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         """See asyncio."""

@@ -1,9 +1,9 @@
-"""The machines that brokers run on: a disk, a clock, an address, and one process after the other.
+"""The machines of brokers: a disk, a clock, an address, and one process after the other.
 
-Theory of operation: a process is the production `Server` on a `SimulatedLoop` (`process.py`), of this version of it or
-a former one. It dies in one of three ways: in order (`Server.stop`), as a process (its callbacks and its connections
-end, its files stay as they are), or with its machine (what it has not flushed may be gone). All machines share one disk
-for `metadata.log.dir`, as the brokers of a cluster do; a process's locks on that end with it.
+Theory of operation: a process is the production `Server` on a `SimulatedLoop` (`process.py`), of this version or
+a former one. It ends in one of three ways: orderly (`Server.stop`), killed (its callbacks and connections
+end, its files stay), or with its machine (unflushed data may be lost). All machines share one disk
+for `metadata.log.dir`, as the brokers of a cluster do; a process's locks on it end with the process.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 METADATA: Final = f"{SHARED}/metadata"
 EPOCH_MS: Final = 1_700_000_000_000
-"""The time of day at which a simulation begins."""
+"""The time of day when a simulation begins."""
 _FLUSHES_MS: Final = 100
 _START_AGAIN_MS: Final = 500
 
 
 class Owner(Protocol):
-    """The owner of machines: it decides what their brokers are, and is notified of what happens to them."""
+    """The owner of machines: it configures their brokers, and is notified of what happens to them."""
 
     def config_of(self, node_id: int) -> BrokerConfig:
         """Return the settings of a broker."""
 
     def broker_epoch(self, node_id: int) -> int:
-        """Return the epoch in which a broker is registered."""
+        """Return the epoch with which a broker is registered."""
 
     def joined(self, machine: Machine, member: ClusterMember) -> None:
-        """Note that a broker begins to take part in its cluster."""
+        """Note that a broker joins its cluster."""
 
     def leads(self, machine: Machine, key: PartitionKey) -> None:
         """Note that a broker leads a partition."""
@@ -55,11 +55,11 @@ class Owner(Protocol):
         """Note that a broker has died."""
 
     def disk_replaced(self, node_id: int) -> None:
-        """Note that a broker has another disk, which is empty."""
+        """Note that a broker has a new, empty disk."""
 
 
 class Machine:
-    """One broker's machine, on and off."""
+    """A broker's machine."""
 
     def __init__(self, node_id: int, run: Run, owner: Owner) -> None:
         self.node_id = node_id
@@ -71,21 +71,21 @@ class Machine:
         self.disk.directories.add(DATA)
         self.rng: random.Random = stream("machine", run.plan.seed, node_id)
         self.version: type[Process] = Process
-        """What its broker is from its next start on."""
+        """The version of its broker from the next start on."""
         self.process: Process | None = None
         self.clock_ahead_ms = 0
         self.booted_ms = 1_000_000 * node_id
         self.incarnation = 0
         self.forgot_epoch: int | None = None
-        """The broker epoch under which it has lost power last."""
+        """The broker epoch during which it last lost power."""
         self.blind_until_ms = 0
         self.learns_ms = 0
-        """When its broker hears of what the controller has decided last."""
+        """When its broker receives the controller's latest decision."""
         self._hearing = stream("hearing", run.plan.seed, node_id)
         self._damaging = stream("damaging", run.plan.seed, node_id) if has_damage(run.plan.seed) else None
         self.reporting = stream("reporting", run.plan.seed, node_id)
         self._graveyard: list[Process] = []
-        """Kept, so that nothing of them is collected, and so executed, in the middle of the run."""
+        """Referenced so that no process is garbage-collected, and thereby executed, during the run."""
         run.network.know(self.address, node_id)
         run.scheduler.after(_FLUSHES_MS, self._flush)
 
@@ -94,11 +94,11 @@ class Machine:
         return self.owner.config_of(self.node_id)
 
     def now_ms(self) -> int:
-        """Return the time of day, as its clock has it."""
+        """Return the time of day by its clock."""
         return EPOCH_MS + self.run.scheduler.now_ms + self.clock_ahead_ms
 
     def hear_later(self) -> None:
-        """Let the broker read what the controller has decided some time after that, while there are faults."""
+        """Delay the broker's reads of the controller's decisions, while there are faults."""
         run = self.run
         if not run.is_healed and self.learns_ms < run.scheduler.now_ms:
             self.learns_ms = run.scheduler.now_ms + int(self._hearing.random() ** 2 * run.plan.settings.image_lag_ms)
@@ -113,11 +113,11 @@ class Machine:
 
     @property
     def deaf_until_ms(self) -> int:
-        """Until when its broker does not read what the controller has decided."""
+        """Until when its broker does not read the controller's decisions."""
         return max(self.blind_until_ms, self.learns_ms)
 
     def _flush(self) -> None:
-        """Let the disk do what it was asked for."""
+        """Complete the disk's pending flushes."""
         self.run.scheduler.after(_FLUSHES_MS, self._flush)
         if self.alive and not self.paused and not self.disk.broken:
             try:
@@ -134,7 +134,7 @@ class Machine:
 
     @property
     def paused(self) -> bool:
-        """Whether its broker is held up."""
+        """Whether its broker is paused."""
         return self.process is not None and self.process.loop.paused
 
     def start(self) -> None:
@@ -154,7 +154,7 @@ class Machine:
         self.run.scheduler.after(delay_ms, self.start)
 
     def stop(self) -> None:
-        """Let the broker stop in order."""
+        """Stop the broker in order."""
         if self.process is not None:
             self.process.stop()
 
@@ -167,7 +167,7 @@ class Machine:
         self.owner.leads(self, key)
 
     def stopped(self, *, clean: bool) -> None:
-        """Take a broker that has stopped."""
+        """Note that the broker has stopped."""
         self.run.trace(lambda: f"broker {self.node_id} has stopped{'' if clean else ', not cleanly'}")
         if clean:
             self.run.mark(Mark.STOPPED)
@@ -177,14 +177,14 @@ class Machine:
         self.start_later(_START_AGAIN_MS)
 
     def note_unwritable(self) -> None:
-        """Note that what its broker was to write could not be written, if that is why it has ended."""
+        """Mark that the broker failed to write, if that is why it has ended."""
         if self.disk.broken:
             self.run.mark(Mark.BROKEN)
         elif self.disk.room is not None:
             self.run.mark(Mark.HALTED)
 
     def could_not_start(self, *, refused: bool) -> None:
-        """Try again after a while; with another disk, if this one has lost what it said was flushed, and is refused."""
+        """Retry after a while; with a new disk, if this one has lost what it reported as flushed and is rejected."""
         self._end(power=False)
         if refused and self.disk.has_lost:
             self.run.trace(lambda: f"broker {self.node_id} gets another disk")
@@ -195,7 +195,7 @@ class Machine:
         self.start_later(_START_AGAIN_MS)
 
     def die(self, *, power: bool = False) -> None:
-        """Let the broker die, or the whole machine."""
+        """Kill the broker, or the whole machine."""
         if self.process is None:
             return
         self.run.trace(lambda: f"broker {self.node_id} dies{', with its machine' if power else ''}")
@@ -210,7 +210,7 @@ class Machine:
             self.damage(self._damaging)
 
     def damage(self, chance: random.Random) -> None:
-        """Damage files that the broker, which has died, can do without."""
+        """Damage files that the dead broker can rebuild."""
         for _ in range(damage(self.disk, chance)):
             self.run.mark(Mark.FILE_DAMAGED)
 
@@ -222,19 +222,19 @@ class Machine:
         self.disk.process_died()
 
     def pause(self) -> None:
-        """Hold the broker up."""
+        """Pause the broker."""
         if self.process is not None:
             self.run.trace(lambda: f"broker {self.node_id} is paused")
             self.process.loop.pause()
 
     def resume(self) -> None:
-        """Let the broker go on."""
+        """Resume the broker."""
         if self.process is not None:
             self.run.trace(lambda: f"broker {self.node_id} goes on")
             self.process.loop.resume()
 
     def _is_cut_short(self) -> bool:
-        """Whether the broker may die now, in the middle of a change; it dies when what it does is over."""
+        """Whether the broker may die now, during a change; it dies when its current callback is over."""
         process = self.process
         if process is None or not self.may_stop(power=False):
             return False
@@ -254,7 +254,7 @@ class Machine:
 
     @property
     def replicas(self) -> Replicas:
-        """The replicas of its broker, which is a member."""
+        """The replicas of its broker, if that is a member."""
         assert self.process is not None
         assert self.process.member is not None
         return self.process.member.replicas

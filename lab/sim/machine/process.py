@@ -1,4 +1,4 @@
-"""One run of a broker: the production `Server`, on what a simulated machine has in place of a real one."""
+"""One run of a broker: the production `Server` on simulated parts of a machine."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from sparkonce.kafka.protocol.primitives import Buffer
 
 SHARED: Final = "/shared"
-"""Where the disk is mounted that all machines share."""
+"""The mount point of the disk that all machines share."""
 DATA: Final = "/data"
 _RELEASED_MS: Final = (0, 1, 5)
-"""How long it takes the kernel to release what a dead process had locked, after it has reported it."""
+"""How long the kernel takes to release a dead process's locks, after it has reported their files as closed."""
 
 
 class _Lock:
-    """A `Lock` that is its holder's, and nobody else's."""
+    """A `Lock` owned by one process."""
 
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
         self.disk = disk
@@ -62,19 +62,19 @@ class _Lock:
             self.free()
 
     def free(self) -> None:
-        """Free it for others."""
+        """Release it for others."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def report(self) -> None:
-        """Notify those who watch that the file is closed."""
+        """Notify watchers that the file is closed."""
         if isinstance(self.disk, SharedDisk):
             self.disk.report()
 
 
 class Mounted:
-    """The file system that one process sees: its machine's disk, and the shared one."""
+    """The file system as one process sees it: its machine's disk, and the shared one."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -83,7 +83,7 @@ class Mounted:
         self._locks: list[_Lock] = []
 
     def release_locks(self) -> None:
-        """Release the locks of a process that has died; where that is reported, it is so a moment before."""
+        """Release the locks of a dead process; if that is reported, the report comes a moment before."""
         scheduler, chance = self.process.machine.run.scheduler, self.process.machine.reporting
         for lock in self._locks:
             if lock.disk is self._shared and self._shared.watches:
@@ -95,7 +95,7 @@ class Mounted:
 
     def _of(self, path: str) -> SimulatedDisk:
         if not self.process.alive:
-            raise CutShort  # it has died in the middle of what it does
+            raise CutShort  # it has died during a call
         disk = self._shared if path.startswith(SHARED) else self._disk
         disk.now_ms = self.process.machine.now_ms()
         return disk
@@ -172,7 +172,7 @@ class Mounted:
 
 
 class _Pulse:
-    """See `server.pulse.Pulse`: as the thread of a process that is never too busy."""
+    """See `server.pulse.Pulse`: for a process that is never too busy."""
 
     def __init__(self, loop: SimulatedLoop, beat: Callable[[], None], interval_ms: int) -> None:
         self._loop = loop
@@ -212,8 +212,8 @@ class SimulatedHost:
         return self._process.machine.run.scheduler.now_ms * 1_000_000
 
     def usage(self) -> Usage:
-        """See `Host`: the same for all, as a page of metrics is to be the same each time."""
-        from sparkonce.broker_lite.server.host import Usage  # which former versions do not have, and do not ask for
+        """See `Host`: constant, so that a page of metrics is the same in each run."""
+        from sparkonce.broker_lite.server.host import Usage  # former versions do not have it, and do not call it
 
         return Usage(1.0, 1 << 26)
 
@@ -232,7 +232,7 @@ class SimulatedHost:
         return machine.run.network.bind(machine.address, port), Listener(config, Endpoint(machine.address, port))
 
     def watch(self, directories: Sequence[str], then: Callable[[], None]) -> Watch | None:
-        """See `Host`: some machines cannot report what others do."""
+        """See `Host`: some machines cannot report changes made by others."""
         assert all(each.startswith(SHARED) for each in directories)
         process = self._process
         run = process.machine.run
@@ -258,7 +258,7 @@ class SimulatedHost:
 
 
 class TrustedConnection(Connection):
-    """A connection of a broker, or of a client that makes no mistakes: it is never ended for what it has sent."""
+    """A connection of a broker, or of a client without bugs: it is never closed for an invalid request."""
 
     def _fail_with(self, error: Exception) -> None:
         if isinstance(error, ProtocolError):
@@ -267,7 +267,7 @@ class TrustedConnection(Connection):
 
 
 class WatchedServer(Server):
-    """A `Server` that shows its membership as soon as it has one."""
+    """A `Server` that reports its membership as soon as it has one."""
 
     on_joined: Callable[[ClusterMember, Coordination], None]
 
@@ -277,7 +277,7 @@ class WatchedServer(Server):
     def _join(self, *arguments: Any) -> Any:
         cluster = super()._join(*arguments)
         if isinstance(cluster, ClusterShell):
-            former = vars(cluster).get("_coordination")  # what versions before seats called it
+            former = vars(cluster).get("_coordination")  # its name in former versions
             self.on_joined(cluster.member, former or cluster.coordination)
         return cluster
 
@@ -300,10 +300,10 @@ class ProcessOwner(Protocol):
         """Return the settings of its broker."""
 
     def now_ms(self) -> int:
-        """Return the time of day, as its clock has it."""
+        """Return the time of day by its clock."""
 
     def joined(self, member: ClusterMember) -> None:
-        """Note that its broker begins to take part in its cluster."""
+        """Note that its broker joins its cluster."""
 
     def leads(self, key: PartitionKey) -> None:
         """Note that its broker leads a partition."""
@@ -312,17 +312,17 @@ class ProcessOwner(Protocol):
         """Note that its broker has stopped."""
 
     def could_not_start(self, *, refused: bool) -> None:
-        """Note that its broker has not started; `refused` is because of what is on its disk."""
+        """Note that its broker has not started; `refused`: because of the contents of its disk."""
 
     def note_unwritable(self) -> None:
-        """Note that its broker ends, perhaps as it could not write."""
+        """Note that its broker ends, perhaps because it could not write."""
 
 
 class Process:
     """One run of a broker."""
 
     version: ClassVar[str] = ""
-    """What the trace says of its version."""
+    """The version's name in the trace."""
 
     def __init__(self, machine: ProcessOwner) -> None:
         self.machine = machine
@@ -332,7 +332,7 @@ class Process:
             run.scheduler, run.network, machine.address, self._on_error
         )
         self.files = Mounted(self)
-        config = BrokerConfig.of(machine.config().given)  # that of its own version
+        config = BrokerConfig.of(machine.config().given)  # of its own version
         self.server = WatchedServer(config, DATA, SimulatedHost(self))
         self.server.on_joined = self._joined
         self.member: ClusterMember | None = None
@@ -378,11 +378,11 @@ class Process:
         self.machine.stopped(clean=error is None)
 
     def end(self, *, power: bool) -> None:
-        """Let nothing of it happen any more."""
+        """Stop all its activity."""
         self.alive = False
         self.loop.end()
         if self.server._housekeeper is not None:
-            with suppress(CutShort):  # what it was in the middle of stays as it is
+            with suppress(CutShort):  # an interrupted change stays incomplete
                 self.server._housekeeper.stop()
         self.machine.run.network.process_ended(self.loop, power=power)
         if self.zookeeper is not None:
@@ -402,19 +402,19 @@ class Process:
 
     @property
     def led(self) -> dict[PartitionKey, PartitionLeader]:
-        """What its broker leads as far as it knows, in session or not."""
+        """The partitions that its broker leads as far as it knows, in session or not."""
         roles = {} if self.member is None else self.member.replicas.roles
         return {key: role for key, role in roles.items() if isinstance(role, PartitionLeader)}
 
     @staticmethod
     def known(image: bytes) -> bytes:
-        """Return what this version knows of an encoded image: what is new since then is not in it."""
+        """Return an encoded image without what this version does not know."""
         found = decode(image)
         assert isinstance(found, ClusterImage)
         return encode_snapshot(found)
 
     def encoded_image(self) -> bytes:
-        """Return the cluster as a broker knows it that is a member, as the controller's log would have it."""
+        """Return the cluster image of a broker that is a member, encoded as in the controller's log."""
         assert self.member is not None
         return encode_snapshot(self.member.image)
 

@@ -1,10 +1,10 @@
-"""The settings of simulated brokers: times shorter than Kafka's, in the same proportions to each other."""
+"""Settings of simulated brokers: times shorter than Kafka's, in the same proportions."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from lab.sim.plan import Durability, Plan
+from lab.sim.plan import Durability, SeedPlan
 from lab.sim.scheduler import stream
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
@@ -12,26 +12,26 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.security.settings import STANDARD_AUTHORIZER
 
 FIRST_PORT: Final = 9092
-"""The port of the first listener, on each machine; the next one has the next."""
+"""The first listener's port on each machine; the others follow."""
 RETENTION_MS: Final = 300_000
-"""How long groups without members, transactional ids and producers are remembered: longer than a run."""
+"""Retention of groups without members, transactional ids and producers: longer than a run."""
 METRICS_PORT: Final = 9404
 INTRUDER: Final = "intruder"
 ZOOKEEPER: Final = "zookeeper:2181/sparkonce"
 _INTRUDERS: Final = 0.3
-"""How many seeds have one."""
+"""The share of seeds with an intruder."""
 _MEASURED: Final = 0.1
-"""How many seeds have brokers that are asked for metrics."""
+"""The share of seeds whose brokers are asked for metrics."""
 _CLEANED: Final = 0.4
-"""How many seeds have logs that are compacted."""
+"""The share of seeds with compacted logs."""
 _WATCHED: Final = 0.7
-"""In how many seeds brokers are notified of changes in the files that they share; in others they poll them."""
+"""The share of seeds in which brokers are notified of changes in shared files; in others they poll."""
 INTERNAL_SEGMENT_BYTES: Final = 1_500
-"""Of the internal topics, where logs are compacted."""
+"""For the internal topics, if logs are compacted."""
 _IN_PIECES: Final = 0.35
-"""In how many seeds followers fetch one batch at a time, so that it takes them long to have everything."""
+"""The share of seeds in which followers fetch one batch at a time, so that they take long to catch up."""
 _WRITTEN_DOWN: Final = 0.5
-"""In how many seeds brokers write their checkpoints often, and else none lives long enough to."""
+"""The share of seeds in which brokers write checkpoints often; in others none lives long enough to."""
 
 
 def has_intruder(seed: int) -> bool:
@@ -45,17 +45,17 @@ def has_metrics(seed: int) -> bool:
 
 
 def has_cleaning(seed: int) -> bool:
-    """Whether a seed has logs that are compacted, and segments and offsets that grow too old."""
+    """Whether a seed has compacted logs, and segments and offsets that expire."""
     return stream("deletion-and-retention", seed).random() < _CLEANED
 
 
 def has_watch(seed: int) -> bool:
-    """Whether a seed's machines report changes of the files that brokers share."""
+    """Whether a seed's machines report changes of shared files."""
     return stream("watch", seed).random() < _WATCHED
 
 
-def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> BrokerConfig:
-    """Return the settings of a broker, a standalone one if it has no `metadata_log_dir`."""
+def broker_config(plan: SeedPlan, node_id: int, metadata_log_dir: str | None) -> BrokerConfig:
+    """Return the settings of a broker; it is standalone without `metadata_log_dir`."""
     settings = plan.settings
     internal = {topic.name: topic.partitions for topic in plan.topics}
     values: dict[str, object] = {
@@ -116,6 +116,6 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> Bro
                 f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{INTRUDER}="{INTRUDER}";'
             ),
         }
-    if plan.durability is Durability.FLUSHED or metadata_log_dir is None:  # nobody else has what is in memory only
+    if plan.durability is Durability.FLUSHED or metadata_log_dir is None:  # nobody else has what is only in memory
         values["log.flush.interval.messages"] = 1
     return BrokerConfig.of(values)

@@ -1,11 +1,11 @@
-"""The network of a simulation: connections that carry bytes in order, until they do not.
+"""The simulated network: connections that carry bytes in order, until they break.
 
-Theory of operation: a connection has two `End`s, each of them in the kernel of a machine; a process has `Descriptor`s
-of an end, as `dup` makes several of one. What is sent arrives later, in order, cut into other pieces than it was sent
-in. Where a partition blocks the way, it waits, as TCP sends again until it gets through. A connection may be cut at
-any byte: both sides hear of that, or only one, and the other one only when it sends (half open). A process that dies
-has its connections closed by its kernel; a machine that loses power says nothing, and answers what comes later by a
-reset, once it is up again. A receiver that does not read stops its sender after `WINDOW_BYTES`.
+Theory of operation: a connection has two `End`s, each in the kernel of a machine; a process has `Descriptor`s
+of an end, several of one after `dup`. Bytes arrive later, in order, and split differently from how they were
+sent. A partition delays them, as TCP retransmits until it gets through. A connection may be cut at
+any byte: both sides notice, or only one, and the other one only when it sends (half open). When a process dies,
+the kernel closes its connections; a machine that loses power sends nothing, and answers later packets with a
+reset once it is up again. A receiver that does not read stops its sender after `WINDOW_BYTES`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 CLIENT: Final = 0
 """The machine that all clients run on."""
 WINDOW_BYTES: Final = 64 << 10
-"""How much may be on its way, or wait to be read."""
+"""The limit of bytes in flight or unread."""
 SEND_AGAIN_MS: Final = 40
-"""After how long TCP sends again what a partition has kept back."""
+"""TCP's retransmission interval for what a partition has blocked."""
 CONNECT_AGAIN_MS: Final = 1_000
-"""The same of the first packet of a connection."""
+"""The same for the first packet of a connection."""
 LOST_MS: Final = 200
-"""By how much a lost packet is late."""
+"""The delay of a lost packet."""
 CUTS_OF_LOSSES: Final = 0.05
-"""How many losses end their connection."""
+"""The share of losses that end their connection."""
 
 
 class Loop(Protocol):
-    """What a connection needs of the event loop of its process."""
+    """What a connection needs of its process's event loop."""
 
     network: Network
     address: str
@@ -65,7 +65,7 @@ class Listening(Protocol):
 
 
 class Sign(Enum):
-    """What is sent beside bytes."""
+    """Signals sent beside bytes."""
 
     END = "the sender sends no more"
     RESET = "the connection is over"
@@ -76,7 +76,7 @@ Packet = bytes | Sign
 
 @dataclass(slots=True)
 class Weather:
-    """What the network is like now."""
+    """The current state of the network."""
 
     delay_ms: int
     loss: float
@@ -98,9 +98,9 @@ class End:
         self.other: End
         self.inbox = bytearray()
         self.in_flight = 0
-        """Bytes that were sent, and that the other side has not read."""
+        """Sent bytes that the other side has not read."""
         self.ended = False
-        """Whether the other side sends no more."""
+        """Whether the other side has closed its sending direction."""
         self.over = False
         """Whether the connection was reset."""
         self.closed = False
@@ -113,12 +113,12 @@ class End:
         self._busy = False
 
     def notify(self) -> None:
-        """Let the process know that there is something to read."""
+        """Notify the process that there is something to read."""
         if self.on_readable is not None and not self.closed:
             self.on_readable()
 
     def take(self, size: int) -> bytes:
-        """Return what is there to be read, up to a size."""
+        """Return unread bytes, up to a size."""
         data = bytes(self.inbox[:size])
         del self.inbox[:size]
         other = self.other
@@ -129,15 +129,15 @@ class End:
         return data
 
     def writable(self) -> None:
-        """Call what waits for room."""
+        """Set the callback for room to write."""
         if self.on_writable is not None:
             self.on_writable()
             if self.on_writable is not None and (self.in_flight < WINDOW_BYTES or self.over):
-                self.loop.call_soon(self.writable)  # as a selector would, as long as it is wanted
+                self.loop.call_soon(self.writable)  # as a selector would, as long as it is set
 
 
 class Network:
-    """All connections; `blocked` are pairs of sender and receiver between whose machines nothing gets through."""
+    """All connections; `blocked` has pairs of sender and receiver machines without a route."""
 
     def __init__(self, scheduler: Scheduler, seed: int, settings: Settings) -> None:
         self.scheduler = scheduler
@@ -158,11 +158,11 @@ class Network:
         self._ends: dict[End, None] = {}
 
     def know(self, address: str, machine: int) -> None:
-        """Note which machine has an address."""
+        """Note the machine of an address."""
         self._machines[address] = machine
 
     def clear_up(self) -> None:
-        """Let the weather be what the settings say."""
+        """Apply the settings' delays and losses."""
         self.weather = Weather(self._settings.delay_ms, self._settings.loss)
 
     def calm(self) -> None:
@@ -170,10 +170,10 @@ class Network:
         self.weather = Weather(2, 0.0)
         self.blocked.clear()
 
-    # Connections come and go.
+    # Opening and closing connections.
 
     def bind(self, address: str, port: int) -> Descriptor:
-        """Return what may listen at a port."""
+        """Return a descriptor that may listen at a port."""
         descriptor = Descriptor(self, None)
         self.bound[descriptor.fileno()] = (address, port)
         return descriptor
@@ -183,7 +183,7 @@ class Network:
         self._listening[address] = listening
 
     def stop_accepting(self, file_number: int) -> bool:
-        """Accept no more; returns whether that was done before."""
+        """Stop accepting; return whether that was done before."""
         for address, listening in list(self._listening.items()):
             if any(each.fileno() == file_number for each in listening.sockets):
                 del self._listening[address]
@@ -191,7 +191,7 @@ class Network:
         return False
 
     def connect(self, loop: Loop, host: str, port: int, future: asyncio.Future[Descriptor]) -> None:
-        """Connect, or let the future fail, or leave it as it is where nothing gets through."""
+        """Connect, or fail the future, or leave it pending where nothing gets through."""
         sender, receiver = self._machines[loop.address], self._machines.get(host, -1)
         rng = self._stream(sender)
         if future.done() or not loop.alive:
@@ -232,13 +232,13 @@ class Network:
         self.scheduler.after(back_ms, lambda: _soon(loop, tell))
 
     def open_descriptor(self, descriptor: Descriptor) -> int:
-        """Return a number for a descriptor."""
+        """Allocate a number for a descriptor."""
         number = next(self._file_numbers)
         self.descriptors[number] = descriptor
         return number
 
     def process_ended(self, loop: Loop, *, power: bool) -> None:
-        """Close the connections of a process, as its kernel does; with a loss of power nothing more is sent."""
+        """Close the connections of a process, as its kernel does; after a loss of power nothing more is sent."""
         for address, listening in list(self._listening.items()):
             if listening.loop is loop:
                 del self._listening[address]
@@ -251,7 +251,7 @@ class Network:
                 self.close(end)
 
     def close(self, end: End, *, hard: bool = False) -> None:
-        """Close an end: what was sent still arrives, unless something is left unread."""
+        """Close an end: sent bytes still arrive, unless there are unread ones."""
         if end.closed:
             return
         end.closed = True
@@ -263,10 +263,10 @@ class Network:
     # Bytes.
 
     def send(self, end: End, data: bytes) -> None:
-        """Let bytes arrive at the other side."""
+        """Send bytes to the other side."""
         end.in_flight += len(data)
         rng = self._stream(end.machine)
-        if len(data) > 1 and rng.random() < 0.1:  # the receiver may see it in two pieces
+        if len(data) > 1 and rng.random() < 0.1:  # the receiver may receive it in two pieces
             middle = rng.randrange(1, len(data))
             self._send(end, data[:middle])
             self._send(end, data[middle:])
@@ -337,7 +337,7 @@ class Network:
         return (sender, receiver) in self.blocked
 
     def _delay(self, rng: random.Random) -> int:
-        """Mostly short, now and then many times as long."""
+        """Return a delay: mostly short, sometimes many times as long."""
         drawn = rng.random()
         factor = 1.0 if drawn < 0.9 else 10.0 * (drawn - 0.8)
         return int(self.weather.delay_ms * factor * rng.random())
@@ -350,7 +350,7 @@ class Network:
 
 
 class Descriptor:
-    """What a process has of an end: what asyncio calls a socket. Without an end it is one that listens."""
+    """A process's descriptor of an end: asyncio's socket. Without an end it is a listening one."""
 
     def __init__(self, network: Network, end: End | None) -> None:
         self._network = network
@@ -364,7 +364,7 @@ class Descriptor:
         return self._number
 
     def getsockname(self) -> tuple[str, int]:
-        """See `socket`; of one that listens."""
+        """See `socket`; for a listening one."""
         return self._network.bound[self._number]
 
     def dup(self) -> Descriptor:
@@ -383,7 +383,7 @@ class Descriptor:
         if end.over:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         if not end.loop.alive:
-            return len(data)  # the process has died in the middle of what it does
+            return len(data)  # the process has died during the call
         room = WINDOW_BYTES - end.in_flight
         if room <= 0:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -392,7 +392,7 @@ class Descriptor:
         return len(part)
 
     def wait_for_room(self, callback: Callable[[], object] | None) -> bool:
-        """Call back as long as there is room, until this is called with None."""
+        """Call back whenever there is room, until this is called with None."""
         end = self._open_end()
         had = end.on_writable is not None
 

@@ -1,8 +1,8 @@
 """A standalone broker beside the cluster, on a machine of its own that often dies, and finds its files damaged.
 
-It has a keeper as its client (`clients/keeper.py`), all of whose topics are flushed at each batch, so that whatever
-happens no acknowledged record may be lost. Between two starts files go that a broker can do without, or something else
-is in them: indexes, snapshots of producers, checkpoints. Unless it has stopped in order, it must notice.
+Its client checks its logs (`clients/retention_checker.py`); all its topics are flushed at each batch, so no
+acknowledged record may ever be lost. Between two starts, files that a broker can rebuild are deleted or
+overwritten: indexes, producer snapshots, checkpoints. Unless it has stopped in order, it must notice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lab.sim.clients.client import Address
-from lab.sim.clients.keeper import Keeper
+from lab.sim.clients.retention_checker import RetentionChecker
 from lab.sim.machine.machine import Machine
 from lab.sim.machine.settings import FIRST_PORT, broker_config
 from lab.sim.plan import SAFETY_MS
@@ -41,7 +41,7 @@ class StandaloneMachine(Machine):
     def __init__(self, world: World) -> None:
         super().__init__(STANDALONE, world, world)
         self.chance = stream("standalone-broker", world.plan.seed)
-        self.keeper = _StandaloneKeeper(world, self)
+        self.retention_checker = _StandaloneRetentionChecker(world, self)
         self._is_over = False
 
     def config(self) -> BrokerConfig:
@@ -49,16 +49,16 @@ class StandaloneMachine(Machine):
         return broker_config(self.run.plan, self.node_id, None)
 
     def begin(self) -> None:
-        """Start it, and let it die now and then."""
+        """Start it, and let it die from time to time."""
         self.start()
-        self.keeper.begin()
+        self.retention_checker.begin()
         for _ in range(self.chance.choice(_DEATHS)):
             self.run.scheduler.after(self.chance.randrange(500, SAFETY_MS - 1_000), self._strike)
 
     def end(self) -> None:
-        """Let it be."""
+        """Stop killing it."""
         self._is_over = True
-        self.keeper.end()
+        self.retention_checker.end()
         self.start()
 
     @property
@@ -79,7 +79,7 @@ class StandaloneMachine(Machine):
         self.start_later(300)
 
     def die(self, *, power: bool = False) -> None:
-        """See `Machine`; it is in no cluster that would miss it."""
+        """See `Machine`; no cluster depends on it."""
         if self.process is None:
             return
         self.run.trace(lambda: f"the standalone broker dies{', with its machine' if power else ''}")
@@ -101,8 +101,8 @@ class StandaloneMachine(Machine):
         return True
 
 
-class _StandaloneKeeper(Keeper):
-    """The keeper of a standalone broker's topics."""
+class _StandaloneRetentionChecker(RetentionChecker):
+    """The client that writes to a standalone broker's topics."""
 
     replicas = 1
 
@@ -116,11 +116,11 @@ class _StandaloneKeeper(Keeper):
 
     @property
     def is_judged(self) -> bool:
-        """See `Keeper`."""
+        """See `RetentionChecker`."""
         return True
 
     def logs(self, topic: str) -> Iterator[tuple[int, UUID, PartitionLog]]:
-        """See `Keeper`."""
+        """See `RetentionChecker`."""
         process = self._machine.process
         broker = None if process is None else process.server.broker
         found = None if broker is None else broker.topic(topic)

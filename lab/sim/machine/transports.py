@@ -1,4 +1,4 @@
-"""asyncio's transports and servers over simulated sockets; they do what those of its selector loop do."""
+"""asyncio's transports and servers over simulated sockets; they behave as those of its selector loop."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Transport(asyncio.Transport):
         self._booked = False
 
     def begin(self, made: asyncio.Future[None] | None = None) -> None:
-        """Hand the connection to its protocol, then read."""
+        """Connect the protocol, then read."""
         self._loop.call_soon(self._protocol.connection_made, self)
         self._loop.call_soon(self._begin_to_read)
         if made is not None:
@@ -159,7 +159,7 @@ class Transport(asyncio.Transport):
             if self._closing:
                 self._lose(None)
 
-    # The end.
+    # Closing.
 
     def is_closing(self) -> bool:
         """See asyncio."""

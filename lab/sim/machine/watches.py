@@ -1,12 +1,12 @@
 """Changes of the shared disk, as a machine reports them to the brokers on it (`Host.watch`).
 
-Theory of operation: as inotify(7) promises, every change is reported to those who watch, some time after it. A report
-that waits to be read stands for all later changes, and an overflow of the queue is reported, too: so reports come late
-and merged, and none is lost. A process that is paused reads them when it goes on. What a broker is made to learn late
-(`Machine.deaf_until_ms`) is reported late, or it would look too early and not again for a while.
+Theory of operation: as inotify(7) promises, every change is reported to the watchers, some time after it. A report
+that is not read yet covers all later changes, and an overflow of the queue is reported, too: so reports come late
+and merged, and none is lost. A paused process reads them when it resumes. If a broker's reads of decisions are delayed
+(`Machine.deaf_until_ms`), so are its reports, or it would look too early and not again for a while.
 
-The end of a process closes the files that it has locked; that is reported a moment before their locks are free. Setting
-a file's time is not reported, nor is reading.
+The end of a process closes its locked files; that is reported a moment before their locks are released. Changes
+of a file's time and reads are not reported.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from lab.sim.disk import SharedDisk
 from lab.sim.scheduler import Scheduler
 
 LATE_MS: Final = (0, 0, 1, 4, 15, 60)
-"""How late a report may come, while there are faults."""
+"""The maximal delay of a report, while there are faults."""
 _DEAF_STEP_MS: Final = 5
 
 
 class Reader(NamedTuple):
-    """Who reads the reports of a watch: one broker's process."""
+    """The reader of a watch's reports: a broker's process."""
 
     late_ms: Callable[[], int]
-    """Draws how late the next report comes."""
+    """Draws the delay of the next report."""
     deaf_until_ms: Callable[[], int]
     call_soon: Callable[[Callable[[], None]], object]
-    """Has its event loop call something."""
+    """Schedules a callback on its event loop."""
 
 
 class SimulatedWatch:
@@ -48,7 +48,7 @@ class SimulatedWatch:
         self._shared.watches.pop(self.changed, None)
 
     def changed(self) -> None:
-        """Take a change, which is happening."""
+        """Note a change, which is happening."""
         if not self._is_booked:
             self._is_booked = True
             self._scheduler.after(self._reader.late_ms(), self._deliver)

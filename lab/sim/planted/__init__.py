@@ -1,1 +1,1 @@
-"""Bugs put back on purpose: a simulator that does not find them is of no use."""
+"""Planted bugs: a simulator that does not find them is of no use."""

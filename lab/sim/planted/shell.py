@@ -1,4 +1,4 @@
-"""Bugs of the shell put back on purpose: between the state machines and the sockets.
+"""Planted bugs in the shell, between the state machines and the sockets.
 
 Each is a context manager that replaces a function of the production code in this process. Those of the state machines
 are in `state_machines.py`.
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.request import Body, Request
 
 _SECOND_MS = 25
-"""How long after the first the second marker comes."""
+"""The delay of the second marker."""
 
 
 def _acks_before_safe() -> AbstractContextManager[None]:
-    """Let acks=all be answered as soon as the leader has appended."""
+    """Answer acks=all as soon as the leader has appended."""
 
     def answer(broker: Any, request: Request, topics: Any, _unsafe: Any, _timeout_ms: int) -> Body:
         return produce.answer(broker, request, topics)
@@ -58,12 +58,12 @@ def _acks_before_safe() -> AbstractContextManager[None]:
 
 
 def _acks_by_end() -> AbstractContextManager[None]:
-    """Let what waits until records are safe go by the leader's end in place of the high watermark."""
+    """Let requests that wait until records are safe use the leader's log end offset instead of the high watermark."""
     return replaced(PartitionLeader, "is_acknowledged", lambda self, offset: offset < self.log.log_end_offset)
 
 
 def _late_marker_ends_later_transaction() -> AbstractContextManager[None]:
-    """Let markers that have waited for a broker be sent though their transaction has ended meanwhile."""
+    """Send markers that have waited for a broker although their transaction has ended meanwhile."""
     return replaced(MarkerSender, "_due", lambda self, leader: self._outbox.pop(leader, []))
 
 
@@ -73,7 +73,7 @@ def _error_silences_others() -> AbstractContextManager[None]:
 
 
 def _followers_miss_what_their_fetch_has_caused() -> AbstractContextManager[None]:
-    """Let a follower wait for new records though its own fetch has let a coordinator append some."""
+    """Let a follower wait for new records although its own fetch has let a coordinator append some."""
     note = FollowerFetches._note
 
     def publish_after_that(self: FollowerFetches, *arguments: Any) -> Any:
@@ -90,7 +90,7 @@ def _followers_miss_what_their_fetch_has_caused() -> AbstractContextManager[None
 
 
 def _marker_sent_twice() -> AbstractContextManager[None]:
-    """Let each request that ends transactions come a second time, later."""
+    """Repeat each request that ends transactions, later."""
     send = MarkerSender._send
 
     def twice(self: MarkerSender, leader: int) -> None:
@@ -112,7 +112,7 @@ def _marker_sent_twice() -> AbstractContextManager[None]:
 
 
 def _offsets_outside_transaction() -> AbstractContextManager[None]:
-    """Let the offsets of a transaction be committed at once."""
+    """Commit a transaction's offsets at once."""
     write = txn_offset_commit._write
 
     def encode_plainly(records: Any, **options: Any) -> bytearray:
@@ -138,7 +138,7 @@ def _coordinators_answer_at_once() -> AbstractContextManager[None]:
 
 
 def _heartbeats_answered_at_once() -> AbstractContextManager[None]:
-    """Let a coordinator answer heartbeats of KIP-848 when what they have changed is not safe yet."""
+    """Let a coordinator answer KIP-848 heartbeats before their effect is safe."""
     wait = Coordinated.answer
 
     def answer(self: Coordinated, request: Request, names: Collection[str], body: Body, refused: Any) -> Body | None:
@@ -149,7 +149,7 @@ def _heartbeats_answered_at_once() -> AbstractContextManager[None]:
 
 @contextmanager
 def _shares_told_at_once() -> Iterator[None]:
-    """Let a coordinator tell the members of a classic group what they have when that is not safe yet."""
+    """Let a coordinator send assignments to members of a classic group before these are safe."""
     carry_out = GroupCoordinator.carry_out
 
     def at_once(self: GroupCoordinator, group: ClassicGroup, answers: list[Answer]) -> None:
@@ -161,12 +161,12 @@ def _shares_told_at_once() -> Iterator[None]:
 
 
 def _given_before_given_up() -> AbstractContextManager[None]:
-    """Let a group of KIP-848 give partitions to members that others have not given up yet."""
+    """Let a KIP-848 group assign partitions that other members have not revoked yet."""
     return replaced(reconciliation, "_still_owns", lambda *_: False)
 
 
 def _markers_answered_at_once() -> AbstractContextManager[None]:
-    """Let a partition's leader acknowledge a marker that its followers do not have yet."""
+    """Let a leader acknowledge a marker that its followers do not have yet."""
 
     def answer(_member: Any, request: Request, results: Any, _waits: Any) -> None:
         request.answer(write_txn_markers._response(request, results))
@@ -175,7 +175,7 @@ def _markers_answered_at_once() -> AbstractContextManager[None]:
 
 
 def _consumers_read_to_the_end() -> AbstractContextManager[None]:
-    """Let consumers have what is not safe."""
+    """Let consumers read records that are not safe."""
     read = LocalLog.read
 
     def to_the_end(self: PartitionLog, offset: int, size: int, first: bool, up_to_offset: int | None = None) -> Any:
@@ -189,12 +189,12 @@ def _forgotten(module: Any) -> Callable[[], AbstractContextManager[None]]:
 
 
 def _loaded_groups_stay() -> AbstractContextManager[None]:
-    """Let a coordinator keep what it knew when it has lost its leadership."""
+    """Let a coordinator keep its state when it has lost its leadership."""
     return replaced(Coordinated, "_drop", lambda *_: None)
 
 
 def _compacted_too_much() -> AbstractContextManager[None]:
-    """Let compaction leave out the last record of each key as well."""
+    """Let compaction drop the last record of each key as well."""
     stays = batch_filter._stays
 
     def earlier(cleaning: CleaningRound, offset: int, key: bytes | None, living: bool) -> bool:
@@ -205,7 +205,7 @@ def _compacted_too_much() -> AbstractContextManager[None]:
 
 @contextmanager
 def _malformed_sent_on() -> Iterator[None]:
-    """Let a broker send on what is no request, and the controller end the connection for it."""
+    """Let a broker forward a malformed request, for which the controller closes the connection."""
     with replaced(forwarding, "_check", lambda *_: None), replaced(envelope, "ProtocolError", ()):
         yield
 

@@ -1,7 +1,7 @@
-"""Bugs put back on purpose, most of them real ones of Kafka's past: a simulator that does not find them is of no use.
+"""Planted bugs in the state machines, most of them real bugs of Kafka's past.
 
-Each is a context manager that replaces methods of the cores in this process, and puts them back. The cores themselves
-know nothing of it.
+Each is a context manager that replaces methods of the cores in this process, and restores them. The cores themselves
+do not know of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Planted(NamedTuple):
 
 
 def _asks_nothing(which: Callable[[PartitionFollower], bool]) -> AbstractContextManager[None]:
-    """Let some followers not say which epoch their last record is of: so nobody compares their logs."""
+    """Let some followers not send the epoch of their last record: so nobody compares their logs."""
     original = vars(PartitionFollower)["position"]
 
     def position(self: PartitionFollower) -> FetchPosition:
@@ -63,7 +63,7 @@ def _truncate_to_high_watermark() -> Iterator[None]:
 
 @contextmanager
 def _ask_once() -> Iterator[None]:
-    """Let a follower cut its log once for each leader epoch, and not ask again whether both logs agree then."""
+    """Let a follower truncate its log once for each leader epoch, without checking again whether both logs agree."""
     original = PartitionFollower.diverged
     asked: WeakSet[PartitionFollower] = WeakSet()
 
@@ -77,7 +77,7 @@ def _ask_once() -> Iterator[None]:
 
 @contextmanager
 def _confirmed_in_sync_only() -> Iterator[None]:
-    """Let the high watermark not wait for those who are about to be in sync."""
+    """Let the high watermark ignore replicas that are about to join the ISR."""
     confirmed = property(lambda self: set(self.state.in_sync_replicas))
     with (
         replaced(PartitionLeader, "maximal_in_sync_replicas", confirmed),
@@ -97,7 +97,7 @@ def _expand_before_epoch_start() -> AbstractContextManager[None]:
 
 
 def _broker_epoch_not_told() -> AbstractContextManager[None]:
-    """Let fetches, and so proposals, not say which start of a broker they are about."""
+    """Let fetches, and so ISR proposals, omit the broker epoch."""
     original = PartitionLeader.fetched
 
     def fetched(self: PartitionLeader, broker_id: int, _: int, offset: int, start: int, now_ms: int) -> bool:
@@ -112,7 +112,7 @@ def _advance_under_min() -> AbstractContextManager[None]:
 
 @contextmanager
 def _same_leader_no_truncation() -> Iterator[None]:
-    """Let a follower compare logs when another broker leads, not when the same one does so in a new epoch."""
+    """Let a follower compare logs when another broker leads, but not when the same one leads in a new epoch."""
     original = Replicas._take
     unchanged: WeakSet[PartitionFollower] = WeakSet()
 
@@ -152,7 +152,7 @@ def _partition_epoch_not_compared() -> AbstractContextManager[None]:
 
 
 def _late_verification_counts() -> AbstractContextManager[None]:
-    """Let what the coordinator has said of a transaction count when that has ended since."""
+    """Accept a coordinator's verification of a transaction that has ended since."""
     original = ProducerStates._check_transaction
 
     def check(
@@ -173,7 +173,7 @@ def _late_verification_counts() -> AbstractContextManager[None]:
 
 
 def _ended_too_early_fences() -> AbstractContextManager[None]:
-    """Let EndTxn compare ids and epochs before it is looked whether the transaction before is complete."""
+    """Let EndTxn compare ids and epochs before it checks whether the previous transaction is complete."""
     original = Transactions._end_with_bump
 
     def end(self: Transactions, known: Transaction, producer: TransactionalProducer, *arguments: Any) -> Decision:
@@ -187,7 +187,7 @@ def _ended_too_early_fences() -> AbstractContextManager[None]:
 
 
 def _leads_by_old_log() -> AbstractContextManager[None]:
-    """Let a broker that starts again take what the log says of its former start for its own."""
+    """Let a restarted broker take roles from the log that belong to its former start."""
     return replaced(ClusterMember, "registered", property(lambda self: self._membership is not None))
 
 

@@ -1,4 +1,4 @@
-"""Safeguards of clusters on ZooKeeper, taken out: only seeds that have one can notice.
+"""Removed safeguards of clusters on ZooKeeper: only seeds that have one can notice.
 
 See `planted/shell.py`.
 """
@@ -24,7 +24,7 @@ def _any_version(operation: Operation) -> Operation:
 
 
 def _decisions_without_versions() -> AbstractContextManager[None]:
-    """Let a decision count whatever the head of the log and the state are."""
+    """Let a decision count whatever the versions of the log's head and of the state are."""
     divide = nodes.transactions
 
     def unguarded(log: Sequence[Operation], state: Sequence[Operation], check: Check) -> list[list[Operation]]:
@@ -34,7 +34,7 @@ def _decisions_without_versions() -> AbstractContextManager[None]:
 
 
 def _epoch_unchecked() -> AbstractContextManager[None]:
-    """Let a decision count in whatever epoch it is made."""
+    """Let a decision count in any controller epoch."""
     divide = nodes.transactions
 
     def unguarded(log: Sequence[Operation], state: Sequence[Operation], check: Check) -> list[list[Operation]]:
@@ -44,12 +44,12 @@ def _epoch_unchecked() -> AbstractContextManager[None]:
 
 
 def _session_kept() -> AbstractContextManager[None]:
-    """Let a broker count itself in its session as long as nobody has told it otherwise."""
+    """Let a broker believe in its session until it is notified of the end."""
     return replaced(ZooKeeperCoordination, "in_session", property(lambda self: self._own.held_in != NO_SESSION))
 
 
 def _beats_are_reads() -> AbstractContextManager[None]:
-    """Let any server's answer show that a broker is alive, also of one that is cut off from the others."""
+    """Let any server's response show that a broker is alive, also of a server that is cut off from the others."""
 
     async def read(self: ZooKeeperCoordination) -> None:
         await self._client.find(nodes.CHANGES)
@@ -58,7 +58,7 @@ def _beats_are_reads() -> AbstractContextManager[None]:
 
 
 def _lease_from_last_sign() -> AbstractContextManager[None]:
-    """Let a sign of life count as soon as it is answered, though ZooKeeper's leader may not have heard of it."""
+    """Let a heartbeat count as soon as it is answered, though ZooKeeper's leader may not have received it."""
 
     def shown(self: ZooKeeperCoordination, sent_ms: int) -> None:
         self._lease_until_ms = sent_ms + self._client.timeout_ms
@@ -67,7 +67,7 @@ def _lease_from_last_sign() -> AbstractContextManager[None]:
 
 
 def _decided_at_once() -> AbstractContextManager[None]:
-    """Let a controller take a decision for durable that ZooKeeper has not acknowledged."""
+    """Let a controller treat an unacknowledged decision as durable."""
     append = ZooKeeperCoordination.append
 
     def at_once(self: ZooKeeperCoordination, records: Sequence[Any], base_offset: int, now_ms: int) -> None:
@@ -79,12 +79,12 @@ def _decided_at_once() -> AbstractContextManager[None]:
 
 
 def _lapses_unnoticed() -> AbstractContextManager[None]:
-    """Let nothing be done again that was refused while a session lapsed for a moment."""
+    """Do not retry what was rejected while a session lapsed for a moment."""
     return replaced(ClusterMember, "_is_in_session", lambda _, coordination: coordination.in_session)
 
 
 def _proposals_forgotten() -> AbstractContextManager[None]:
-    """Let a leader that leads again in the same epoch not know what it had proposed."""
+    """Let a leader that leads again in the same epoch forget its proposals."""
     return replaced(Replicas, "_remember_proposal", lambda _self, _key: None)
 
 

@@ -1,1 +1,1 @@
-"""A ZooKeeper that is played by its guarantees: servers that lag behind, sessions, versions, watches, a client."""
+"""A simulated ZooKeeper with its guarantees: servers that lag behind, sessions, versions, watches, a client."""

@@ -1,18 +1,18 @@
-"""Faults with a ZooKeeper that wait for their moment: what one safeguard is there for, and what chance hardly plays.
+"""ZooKeeper faults that wait for their moment: each tests one safeguard, which random faults hardly reach.
 
-- `lose-decision`: a decision is lost with its connection, and the controller hears of that only after it has sent
-  others, by the next connection of the same session. They must fail, too: the head of the log has another version.
-- `depose`: an operator removes `/controller`, to have another broker elected, while a decision is on its way, which
-  comes when the next controller has claimed its epoch. Its session goes on, so only that epoch fences it.
-- `rack`: a sign of life has been answered of which the leader of the servers has not heard, when the broker and the
-  server that it is connected to are cut off from all others; or the broker is held up, and goes on just before its
-  session ends, so that the leader does not hear in time of the next one.
-- `lapse-in-proposal`: a leader that has just asked for a replica to join is out of its session for a moment, and leads
-  again in the same epoch, before it has heard that the replica has joined.
-- `lapse-in-role`: a controller that has just made itself a leader is out of its session for less than a look when it
-  takes that role.
+- `lose-decision`: a decision is lost with its connection, and the controller notices only after it has sent
+  others, over the next connection of the same session. They must fail, too: the log's head has another version.
+- `depose`: an operator deletes `/controller`, to have another broker elected, while a decision is in flight, which
+  arrives when the next controller has claimed its epoch. Its session continues, so only that epoch fences it.
+- `rack`: a heartbeat was answered which the servers' leader has not received, when the broker and its
+  server are cut off from all others; or the broker is paused, and resumes just before its
+  session ends, so that the leader does not receive the next heartbeat in time.
+- `lapse-in-proposal`: a leader that has just proposed a replica for the ISR is out of its session for a moment, and
+  leads again in the same epoch, before it learns that the replica has joined.
+- `lapse-in-role`: a controller that has just made itself a leader is out of its session, for less than a check
+  interval, when it takes that role.
 
-A lapse is a thread of the client that is held up until the session may have ended, and then brings what has waited.
+In a lapse the client's thread is held up until the session may have ended, and then delivers what has waited.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 _MORE_DECISIONS: Final = 3
 _MOST_TRIPS: Final = 8
-"""Within so many trips through the network a new controller has read the state, and begins to decide."""
+"""The trips through the network within which a new controller has read the state, and begins to decide."""
 _LOOK_MS: Final = 25
-"""Within that a broker looks whether it is in its session."""
+"""Those within which a broker checks whether it is in its session."""
 _UNHEARD_MS: Final = 800
-"""How long a leader that has come back does not hear of what was decided: its other followers are back by then."""
+"""How long a returning leader does not receive decisions: its other followers are back by then."""
 _NEWS_MS: Final = (30, 100, 200, 400, 600)
-"""When records come to it."""
+"""When records arrive there."""
 
 
 class AimedFaults:
@@ -65,7 +65,7 @@ class AimedFaults:
         self._ensemble = ensemble
         self._armed: dict[Kind, Step] = {}
         self._deposed: Callable[[], None] | None = None
-        """Lets the controller that was deposed be heard again; called when the next one has claimed its epoch."""
+        """Lets the deposed controller receive messages again; called when the next one has claimed its epoch."""
         self.actions: dict[Kind, Callable[[Step], None]] = {
             Kind.LOSE_DECISION: self._arm,
             Kind.DEPOSE: self._arm,
@@ -84,7 +84,7 @@ class AimedFaults:
     def _arm(self, step: Step) -> None:
         self._armed[step.kind] = step
 
-    # What is on its way.
+    # Requests in flight.
 
     def _sent(self, broker_id: int, operations: Sequence[Operation], answer: asyncio.Future[Any]) -> None:
         process = self._world.brokers[broker_id].process
@@ -127,14 +127,14 @@ class AimedFaults:
             elif isinstance(each, Create) and each.path.startswith(nodes.CHANGES) and Kind.LAPSE_IN_ROLE in self._armed:
                 self._lapse_in_role(transaction.session, each)
 
-    # Signs of life.
+    # Heartbeats.
 
     def _arm_rack(self, step: Step) -> None:
         self._arm(step)
         self._world.scheduler.after(self._world.plan.settings.session_ms, self._cut_some_rack, step)
 
     def _cut_some_rack(self, step: Step) -> None:
-        """Cut a rack off although no sign of life has been the right one."""
+        """Cut a rack off although no heartbeat fits."""
         if self._armed.get(Kind.RACK) is not step:
             return
         for broker_id, machine in self._world.brokers.items():
@@ -146,7 +146,7 @@ class AimedFaults:
                 return
 
     def _sent_sign(self, broker_id: int, client: SimulatedClient, answer: asyncio.Future[Any]) -> None:
-        """Cut a rack off when a sign of life is answered after which the session would else last longer."""
+        """Cut a rack off when a heartbeat is answered after which the session would otherwise last longer."""
         ends_ms = self._end_of_session(client)
         if ends_ms is not None and ends_ms < self._world.scheduler.now_ms + client.timeout_ms:
             answer.add_done_callback(lambda done: self._answered_sign(broker_id, client, done))
@@ -162,12 +162,12 @@ class AimedFaults:
                     self._hold_up(broker_id, client, step)
 
     def _end_of_session(self, client: SimulatedClient) -> int | None:
-        """Return when ZooKeeper ends a client's session, as far as its leader has heard of it by now."""
+        """Return when ZooKeeper ends a client's session, by what its leader has received so far."""
         session, tick_ms = self._ensemble.sessions.get(client.session), self._ensemble.plan.tick_ms
         return None if session is None else -(-session.ends_ms // tick_ms) * tick_ms
 
     def _hold_up(self, broker_id: int, client: SimulatedClient, step: Step) -> None:
-        """Hold a broker up until just before its session ends: its server does not tell the leader in time."""
+        """Pause a broker until just before its session ends: its server does not tell the leader in time."""
         machine, scheduler = self._world.brokers[broker_id], self._world.scheduler
         incarnation = machine.incarnation
 
@@ -185,8 +185,8 @@ class AimedFaults:
             left_ms = 0 if ends_ms is None else ends_ms - trips_ms - scheduler.now_ms
             scheduler.after(max(left_ms, 0), go_on)
 
-        scheduler.after(1, stop)  # the broker has taken the answer by then
-        scheduler.after(client.timeout_ms // 2, look)  # the leader has heard of the last sign by then
+        scheduler.after(1, stop)  # the broker has received the response by then
+        scheduler.after(client.timeout_ms // 2, look)  # the leader has received the last heartbeat by then
 
     def _cut_rack(self, broker_id: int, server: Server) -> None:
         others = [each.machine for each in self._ensemble.servers if each is not server]
@@ -202,7 +202,7 @@ class AimedFaults:
     # Lapses.
 
     def _let_one_join(self, step: Step) -> None:
-        """Keep a follower from its leader until it is out of sync: when it is back, its leader asks for it to join."""
+        """Keep a follower from its leader until it is out of sync; on its return the leader proposes it for the ISR."""
         self._arm(step)
         image = self._world.image
         led = [key for key, state in image.partitions() if state.leader != NO_LEADER and self._is_written(key)]
@@ -215,7 +215,7 @@ class AimedFaults:
             self._produce_to(key)
 
     def proposed(self, leader: Machine, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> None:
-        """Strike while a leader asks for one more replica in sync, if that is armed."""
+        """Strike while a leader proposes one more replica for the ISR, if that is armed."""
         if Kind.LAPSE_IN_PROPOSAL not in self._armed:
             return
         for key, proposal in proposals:
@@ -245,7 +245,7 @@ class AimedFaults:
             self._clients.produce_to(key)
 
     def _make_controller_lead(self, step: Step) -> None:
-        """Let the controller make itself the leader of a partition of an internal topic: it is to coordinate then."""
+        """Let the controller make itself the leader of an internal topic's partition, and so its coordinator."""
         world, holder = self._world, self._world.metadata.holder
         led = [key for key, state in world.image.partitions() if holder in state.replicas and holder != state.leader]
         found = [key for key in led if world.topic_of(key).name.startswith("__")]
@@ -266,7 +266,7 @@ class AimedFaults:
                     return
 
     def _lapse(self, machine: Machine, length_ms: int) -> int | None:
-        """Let a broker be out of its session for a moment, though that goes on; returns in how many milliseconds."""
+        """Take a broker out of its session for a moment, although that continues; return for how many milliseconds."""
         process = machine.process
         coordination = None if process is None else process.coordination
         if process is None or process.zookeeper is None or not isinstance(coordination, ZooKeeperCoordination):

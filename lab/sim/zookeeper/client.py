@@ -1,10 +1,10 @@
 """A client of the simulated ZooKeeper, as `server/zookeeper_client.py` is one of a real one: it behaves like kazoo.
 
-kazoo's threads run beside the event loop: they connect, and fail what has no answer when a connection is lost. What
-they bring to the loop comes later: answers in order, watches in order, and what is told of the connection, but each of
-the three by itself. So the loop may hear of a watch after an answer that is newer, and may ask for something, in a
-connection that has been made again, before it hears that what it asked for before is lost. A process that is held up
-holds its threads up, too.
+kazoo's threads run beside the event loop: they connect, and fail requests in flight when a connection is lost. What
+they deliver to the loop comes later: responses in order, watches in order, and states of the connection in order, but
+the three independently. So the loop may receive a watch after a newer response, and may send a request, in a
+new connection, before it learns that an earlier request is lost. A paused process pauses its threads,
+too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from lab.sim.scheduler import stream
 from lab.sim.zookeeper.messages import Answer, Event, Hello, Kind, Request, Welcome
-from lab.sim.zookeeper.server import Connection, Server
+from lab.sim.zookeeper.server import ServedConnection, Server
 from sparkonce.broker_lite.cluster import zookeeper_nodes
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
 from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, ConnectionGoneError, Node, ZooKeeperError
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _RETRY_MS: Final = 5
 _MAX_RETRY_MS: Final = 100
-"""kazoo's pauses after it has tried all servers, in proportion to the other times of simulations."""
+"""kazoo's pauses after it has tried all servers, in proportion to other simulated times."""
 
 
 class _Thread(Enum):
-    """What brings something to the loop."""
+    """A thread that delivers to the loop."""
 
     CONNECTION = "connection"
     ANSWERS = "answers"
@@ -40,7 +40,7 @@ class _Thread(Enum):
 
 
 def _nothing() -> None:
-    """Nobody has to know."""
+    """Ignore a result."""
 
 
 class SimulatedClient:
@@ -58,8 +58,8 @@ class SimulatedClient:
         self._rng = stream("client", seed, machine, ensemble.scheduler.now_ms)
         self._due_ms = dict.fromkeys(_Thread, 0)
         self._held_until_ms = 0
-        # What kazoo's threads know.
-        self._connection: Connection | None = None
+        # State of kazoo's threads.
+        self._connection: ServedConnection | None = None
         self._welcomed = False
         self._number = NO_SESSION
         self._last_zxid = 0
@@ -71,7 +71,7 @@ class SimulatedClient:
         self._has_expired = False
         self._is_closed = False
 
-    # What a broker uses.
+    # Used by a broker.
 
     def start(self) -> None:
         """See `ZooKeeperSession`."""
@@ -107,7 +107,7 @@ class SimulatedClient:
 
     def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
         """See `ZooKeeperSession`."""
-        # Those of a broker of another version are of classes of their own.
+        # Operations of a broker of another version have other classes.
         ours = tuple(getattr(zookeeper_nodes, type(each).__name__)(*each) for each in operations)
         future = self._ask(Request(Kind.MULTI, operations=ours))
         for listener in self._ensemble.on_sent:
@@ -115,29 +115,29 @@ class SimulatedClient:
         return future
 
     def process_ended(self, *, power: bool) -> None:
-        """End the connection, as the kernel does; with a loss of power nobody hears of that."""
+        """End the connection, as the kernel does; after a loss of power nobody is notified."""
         connection, self._connection = self._connection, None
         if connection is not None and not power and not self._is_closed:
             connection.end()
 
     @property
     def server(self) -> Server | None:
-        """The server that it is connected to, if it is."""
+        """The server that it is connected to, or None."""
         return self._connection.server if self._connection is not None and self._welcomed else None
 
     def hold(self, until_ms: int) -> None:
-        """Let the thread that brings answers be held up until then; what has waited comes one after the other."""
+        """Pause the thread that delivers responses until then; what has waited is delivered in order."""
         self._held_until_ms = until_ms
         self._due_ms[_Thread.ANSWERS] = max(self._due_ms[_Thread.ANSWERS], until_ms)
 
     def lose(self) -> None:
-        """End the connection; what has been sent, and is under way, never arrives."""
+        """End the connection; requests in flight never arrive."""
         if self._connection is not None:
             self._connection.there.close(some=False)
             self._connection.end()
 
     def drop(self) -> None:
-        """End the connection, if there is one, as the network may at any time."""
+        """Close the connection, if there is one, as the network may at any time."""
         if self._connection is not None:
             self._connection.end()
 
@@ -164,7 +164,7 @@ class SimulatedClient:
             self._bring(_Thread.ANSWERS, asked.settle, result, error)
 
     def _bring(self, thread: _Thread, callback: Callable[..., object], *arguments: Any) -> None:
-        """Let the loop run something soon, after all else that the thread has brought."""
+        """Run something on the loop soon, after everything else that the thread has delivered."""
         now_ms = self._ensemble.scheduler.now_ms
         late_ms = int(self._rng.random() ** 2 * (self._ensemble.plan.delivery_ms + 1))
         held_up = thread is _Thread.ANSWERS and now_ms < self._held_until_ms
@@ -183,7 +183,7 @@ class SimulatedClient:
             self._servers = self._rng.sample(range(len(servers)), len(servers))
         server = servers[self._servers.pop()]
         loop = self._loop
-        connection: Connection
+        connection: ServedConnection
 
         def arrived(message: Any) -> None:
             loop.call_soon(self._received, connection, message)
@@ -191,16 +191,16 @@ class SimulatedClient:
         def broken() -> None:
             loop.call_soon(self._dropped, connection)
 
-        connection = self._connection = Connection(server, self._machine, arrived, broken)
+        connection = self._connection = ServedConnection(server, self._machine, arrived, broken)
         loop.call_later(self._wanted_ms / 1000 / len(servers), self._welcome_is_due, connection)
         server.connect(connection)
         connection.there.send(Hello(self._number, self._wanted_ms, self._last_zxid))
 
-    def _welcome_is_due(self, connection: Connection) -> None:
+    def _welcome_is_due(self, connection: ServedConnection) -> None:
         if connection is self._connection and not self._welcomed:
             connection.end()
 
-    def _received(self, connection: Connection, message: Welcome | Answer | Event) -> None:
+    def _received(self, connection: ServedConnection, message: Welcome | Answer | Event) -> None:
         if connection is not self._connection:
             return
         self._heard_ms = self._ensemble.scheduler.now_ms
@@ -215,7 +215,7 @@ class SimulatedClient:
     def _watched(self) -> None:
         self.on_event()
 
-    def _take_welcome(self, connection: Connection, message: Welcome) -> None:
+    def _take_welcome(self, connection: ServedConnection, message: Welcome) -> None:
         if not message.session:
             self._connection = None
             self._lose_session()
@@ -227,8 +227,8 @@ class SimulatedClient:
             self._send(asked)
         self._loop.call_later(message.timeout_ms / 3000, self._ping, connection, message.timeout_ms)
 
-    def _ping(self, connection: Connection, timeout_ms: int) -> None:
-        """Show that the session is alive, and leave a server that is silent."""
+    def _ping(self, connection: ServedConnection, timeout_ms: int) -> None:
+        """Send a heartbeat, and leave a silent server."""
         if connection is not self._connection:
             return
         if self._ensemble.scheduler.now_ms - self._heard_ms > timeout_ms * 2 // 3:
@@ -237,7 +237,7 @@ class SimulatedClient:
         self._send(_Asked(Request(Kind.PING), None))
         self._loop.call_later(timeout_ms / 3000, self._ping, connection, timeout_ms)
 
-    def _dropped(self, connection: Connection) -> None:
+    def _dropped(self, connection: ServedConnection) -> None:
         if connection is not self._connection:
             return
         self._connection = None
@@ -273,7 +273,7 @@ class SimulatedClient:
 
 
 class _Asked:
-    """A request whose answer has not come; without a future nobody waits for it."""
+    """A request without a response yet; without a future nobody waits for it."""
 
     __slots__ = ("future", "request")
 
@@ -282,7 +282,7 @@ class _Asked:
         self.future = future
 
     def settle(self, result: Any, error: ZooKeeperError | None) -> None:
-        """Give the answer to whoever waits."""
+        """Deliver the response to the future."""
         if self.future is None or self.future.done():
             return
         if error is None:

@@ -1,7 +1,7 @@
-"""The servers of a simulated ZooKeeper together: one of them leads, and a majority decides (`leader.py`).
+"""The servers of a simulated ZooKeeper: one of them leads, and a majority decides (`leader.py`).
 
-A server that is cut off from the others goes on answering reads until `sync_limit_ms`; a leader that is cut off does
-so, too, while the others elect another one. With a new leader each session has its full time-out again.
+A server that is cut off from the others answers reads until `sync_limit_ms`, and so does a leader, while the others
+elect another one. A new leader restarts the timeout of each session.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lab.sim.zookeeper.wire import FIRST_MACHINE, Roads
 
 if TYPE_CHECKING:
     from lab.sim.machine.sockets import Network
-    from lab.sim.plan import Plan
+    from lab.sim.plan import SeedPlan
     from lab.sim.scheduler import Scheduler
     from lab.sim.zookeeper.plan import ZooKeeperPlan
     from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
@@ -29,7 +29,7 @@ class Ensemble(Leadership):
         super().__init__(scheduler, Roads(scheduler, network, seed), seed, plan)
         self.on_elected: list[Callable[[], None]] = []
         self.on_sent: list[Callable[[int, Sequence[Operation], asyncio.Future[Any]], None]] = []
-        """Called with each transaction that a machine's client has sent, and its answer."""
+        """Called with each transaction of a machine's client, and its result."""
         self.servers = [Server(FIRST_MACHINE + each, self, self._changed) for each in range(plan.servers)]
         self.machine = FIRST_MACHINE
         for server in self.servers:
@@ -37,18 +37,18 @@ class Ensemble(Leadership):
 
     @property
     def leader(self) -> Server | None:
-        """The server that leads, if one does."""
+        """The leading server, or None."""
         return next((each for each in self.servers if each.machine == self.machine), None)
 
     def _changed(self) -> None:
-        """Look at who leads, after a server has come, gone, or was cut off."""
+        """Elect a leader, after a server has come, gone, or was cut off."""
         leader = self.leader
         reachable = self._reachable()
         if leader is not None and leader.is_reachable and self._is_quorum(reachable):
             return
         if leader is not None:
             self.machine = None
-            for server in reachable:  # those that are cut off see it later
+            for server in reachable:  # those cut off notice later
                 server.leave()
         self.scheduler.after(self.plan.election_ms, self._elect, self.epoch)
 
@@ -73,6 +73,6 @@ class Ensemble(Leadership):
             listener()
 
 
-def ensemble_of(plan: Plan, scheduler: Scheduler, network: Network) -> Ensemble | None:
-    """Return the ZooKeeper that a cluster rests on, if it does."""
+def ensemble_of(plan: SeedPlan, scheduler: Scheduler, network: Network) -> Ensemble | None:
+    """Return a cluster's ZooKeeper, or None."""
     return None if plan.zookeeper is None else Ensemble(scheduler, network, plan.seed, plan.zookeeper)

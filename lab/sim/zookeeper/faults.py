@@ -1,4 +1,4 @@
-"""What goes wrong with a simulated ZooKeeper, and with the way of brokers to it."""
+"""Faults of a simulated ZooKeeper, and of the network between it and brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ZooKeeperFaults:
         self._world = world
         self._ensemble = ensemble
         self._hang_up: Step | None = None
-        """Armed for the next decision: who makes it loses its connection before it hears of it."""
+        """Armed for the next decision: its controller loses its connection before the response."""
         self.actions: dict[Kind, Callable[[Step], None]] = {
             Kind.SERVER_DOWN: self._server_down,
             Kind.SERVER_CUT: self._server_cut,
@@ -51,12 +51,12 @@ class ZooKeeperFaults:
             server.start()
 
     def _machine(self, step: Step) -> Machine:
-        """Return the controller's machine, two times of three; else the one that the step names."""
+        """Return the controller's machine two times of three; otherwise the one that the step names."""
         holder = self._world.metadata.holder
         return self._world.brokers[holder if holder and step.amount % 3 else step.target]
 
     def _server(self, step: Step) -> Server:
-        """Return the leader, two times of three; else some server."""
+        """Return the leader two times of three; otherwise some server."""
         servers = self._ensemble.servers
         leader = self._ensemble.leader
         return leader if leader is not None and step.amount % 3 else servers[step.amount // 3 % len(servers)]
@@ -77,7 +77,7 @@ class ZooKeeperFaults:
             self._world.scheduler.after(step.duration_ms, server.start)
 
     def _no_way(self, step: Step) -> None:
-        """Cut a broker off from ZooKeeper, in both directions or in one; from its brokers it is not."""
+        """Cut a broker off from ZooKeeper, in both directions or in one, but not from other brokers."""
         broker = self._machine(step).node_id
         servers = [each.machine for each in self._ensemble.servers]
         there, back = {(broker, each) for each in servers}, {(each, broker) for each in servers}
@@ -86,7 +86,7 @@ class ZooKeeperFaults:
         self._world.scheduler.after(step.duration_ms, self._world.network.blocked.difference_update, pairs)
 
     def _session_ends(self, step: Step) -> None:
-        """End a broker's session from outside: its time is not up, and it knows nothing of that."""
+        """End a broker's session from outside: before its timeout, and without notifying the broker."""
         process = self._machine(step).process
         if process is not None and process.zookeeper is not None and process.zookeeper.session:
             self._ensemble.end_session(process.zookeeper.session)
@@ -102,11 +102,11 @@ class ZooKeeperFaults:
         for machine in self._world.brokers.values():
             client = None if machine.process is None else machine.process.zookeeper
             if client is not None and client.session == transaction.session:
-                # Every second time a little later: what it has sent meanwhile is under way.
+                # Every second time a little later, so that requests are in flight.
                 self._world.scheduler.after(step.amount % 2 * (step.amount % 7), client.drop)
 
     def _controller_hangs(self, step: Step) -> None:
-        """Hold the controller up, mostly until another one has taken its place."""
+        """Pause the controller, mostly until another one has taken over."""
         holder = self._world.metadata.holder
         if holder:
             machine = self._world.brokers[holder]

@@ -1,9 +1,9 @@
-"""What the leader of a simulated ZooKeeper decides, and the sessions that it knows of.
+"""Decisions of the leader of a simulated ZooKeeper, and its sessions.
 
-Theory of operation: what has been decided is one list of transactions (`history`), which each server applies in order,
-sooner or later. The leader puts into it what servers forward to it, and refuses what comes from a session that has
-ended or has moved to another connection. It ends sessions of which it has heard nothing for their time-out. It hears
-of a session from the server that the session's client is connected to, which reports it twice a tick.
+Theory of operation: the decided transactions are one list (`history`), which each server applies in order,
+sooner or later. The leader appends what servers forward to it, and rejects requests of a session that has
+ended or has moved to another connection. It expires sessions that were silent for their timeout. It learns
+of a session's activity from the server that the session's client is connected to, which reports it twice a tick.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Session:
     timeout_ms: int
     ends_ms: int
     connection: object
-    """From where its requests come."""
+    """The connection from which its requests come."""
 
 
 class Leadership:
-    """What whoever leads has taken over from the one before, and goes on with."""
+    """The state that each leader takes over from the previous one."""
 
     def __init__(self, scheduler: Scheduler, roads: Roads, seed: int, plan: ZooKeeperPlan) -> None:
         self.scheduler = scheduler
@@ -48,20 +48,20 @@ class Leadership:
         self.history: list[Transaction] = []
         self.sessions: dict[int, Session] = {}
         self.is_calm = True
-        """Whether servers lag no more than the network makes them: until the cluster has come up, and at the end."""
+        """Whether servers lag only by the network: until the cluster has started, and at the end."""
         self.epoch = 1
-        """How many leaders there were."""
+        """The number of leaders so far."""
         self.machine: int | None = None
-        """Where the leader runs; None while nobody leads."""
+        """The machine of the leader; None while there is none."""
         self.on_decided: list[Callable[[Transaction, ZooKeeperError | None], None]] = []
-        """Called with each transaction, and why it was not done; servers come first."""
+        """Called with each transaction, and why it failed; servers come first."""
         self.on_expired: list[Callable[[int], None]] = []
-        """Called with each session that has had its time, when it ends."""
+        """Called with each session when it expires."""
         self._sessions = _FIRST_SESSION
         scheduler.after(plan.tick_ms, self._tick)
 
     def commit(self, transaction: Transaction) -> ZooKeeperError | None:
-        """Decide a transaction; returns why it cannot be done."""
+        """Apply a transaction; return why it fails, or None."""
         error, _ = self.tree.apply(transaction)
         self.history.append(transaction)
         for listener in self.on_decided:
@@ -69,7 +69,7 @@ class Leadership:
         return error
 
     def transact(self, connection: object, transaction: Transaction) -> ZooKeeperError | None:
-        """Decide what has come from a client."""
+        """Apply a client's transaction."""
         session = self.sessions.get(transaction.session)
         if session is None or session.connection is not connection:
             return ConnectionGoneError("the session has ended, or has moved to another connection")
@@ -78,7 +78,7 @@ class Leadership:
         return self.commit(transaction)
 
     def welcome(self, connection: object, wanted: int, timeout_ms: int) -> int:
-        """Begin a session, or go on with one; returns its number, 0 if it has ended."""
+        """Begin or resume a session; return its number, 0 if it has ended."""
         ends_ms = self.scheduler.now_ms + timeout_ms
         if not wanted:
             self._sessions += 1
@@ -92,23 +92,23 @@ class Leadership:
         return wanted
 
     def touch(self, number: int) -> None:
-        """Let a session begin its time anew."""
+        """Restart a session's timeout."""
         session = self.sessions.get(number)
         if session is not None:
             session.ends_ms = self.scheduler.now_ms + session.timeout_ms
 
     def remove(self, path: str) -> None:
-        """Remove a node, whosever it is, as an operator may."""
+        """Delete a node of any owner, as an operator may."""
         if self.machine is not None and self.tree.find(path) is not None:
             self.commit(Transaction(NO_SESSION, (Delete(path, ANY_VERSION),)))
 
     def end_session(self, number: int) -> None:
-        """End a session, whoever holds it, as an operator may."""
+        """End any session, as an operator may."""
         if self.machine is not None and self.sessions.pop(number, None) is not None:
             self.commit(Transaction(number, None))
 
     def _tick(self) -> None:
-        """End the sessions that have had their time."""
+        """Expire sessions."""
         self.scheduler.after(self.plan.tick_ms, self._tick)
         if self.machine is None:
             return

@@ -1,4 +1,4 @@
-"""What clients and servers of a simulated ZooKeeper tell each other."""
+"""Messages between clients and servers of a simulated ZooKeeper."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperError
 
 
 class Kind(Enum):
-    """What is asked for."""
+    """Kinds of requests."""
 
     GET = "get"
     EXISTS = "exists"
@@ -25,22 +25,22 @@ class Hello(NamedTuple):
     """The first message of a connection."""
 
     session: int
-    """0 for a new one."""
+    """0 for a new session."""
     timeout_ms: int
     last_zxid: int
-    """What the client has seen: it goes to no server that is behind that."""
+    """The last transaction that the client has seen: it connects to no server that is behind it."""
 
 
 class Welcome(NamedTuple):
-    """The answer to it."""
+    """The response to it."""
 
     session: int
-    """0 if it has expired."""
+    """0 if the session has expired."""
     timeout_ms: int
 
 
 class Request(NamedTuple):
-    """What a client asks for; a watch is about what it reads."""
+    """A client's request; a watch covers what it reads."""
 
     kind: Kind
     path: str = ""
@@ -49,7 +49,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to the oldest request that has none yet."""
+    """The response to the oldest pending request."""
 
     result: Any
     error: ZooKeeperError | None
@@ -57,6 +57,6 @@ class Answer(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A watch has fired."""
+    """A fired watch."""
 
     path: str

@@ -1,4 +1,4 @@
-"""What a seed says about its ZooKeeper: how many servers, how far they lag behind, and what goes wrong with them."""
+"""The ZooKeeper of a seed: the number of servers, their lag, and their faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from lab.sim.scheduler import stream
 
 _SEEDS: Final = 1 / 3
-"""How many seeds have a ZooKeeper in place of files that all brokers share."""
+"""The share of seeds with a ZooKeeper in place of shared files."""
 
 
 class ZooKeeperPlan(NamedTuple):
@@ -15,14 +15,14 @@ class ZooKeeperPlan(NamedTuple):
 
     servers: int
     tick_ms: int
-    """How often sessions are looked at; twice as often a server tells the leader which of them it has heard."""
+    """The interval of session checks; a server reports active sessions to the leader twice as often."""
     sync_limit_ms: int
-    """So long a server goes on answering reads without the others."""
+    """How long a server answers reads without the others."""
     election_ms: int
     lag_ms: int
-    """By how much a server may be behind what has been decided."""
+    """The maximal lag of a server behind what has been decided."""
     delivery_ms: int
-    """By how much the client's threads may be late with what they bring to the event loop."""
+    """The maximal delay of what the client's threads deliver to the event loop."""
 
 
 def has_zookeeper(seed: int) -> bool:
@@ -31,7 +31,7 @@ def has_zookeeper(seed: int) -> bool:
 
 
 def zookeeper_of(seed: int, session_ms: int) -> ZooKeeperPlan:
-    """Return a seed's ZooKeeper; sessions last two ticks at least."""
+    """Return a seed's ZooKeeper; sessions last at least two ticks."""
     rng = stream("zookeeper", seed)
     return ZooKeeperPlan(
         servers=rng.choice((1, 3, 3)),

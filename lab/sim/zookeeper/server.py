@@ -1,4 +1,4 @@
-"""One server of a simulated ZooKeeper: its clients' connections, their watches, and what it has of the transactions."""
+"""One server of a simulated ZooKeeper: its clients' connections and watches, and its applied transactions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from lab.sim.zookeeper.leader import Leadership
 
 
-class Connection:
-    """A connection, as its server sees it; requests are answered in the order in which they came."""
+class ServedConnection:
+    """A connection, as its server sees it; requests are answered in the order of arrival."""
 
     def __init__(
         self, server: Server, client_machine: int, to_client: Callable[[Any], None], broken: Callable[[], None]
     ) -> None:
-        """`to_client` takes what arrives at the client, `broken` hears that the connection has ended."""
+        """`to_client` receives messages to the client, `broken` is called when the connection has ended."""
         roads = server.leadership.roads
         self.server = server
         self.is_open = True
@@ -32,7 +32,7 @@ class Connection:
         self._waiting: deque[_Waiting] = deque()
 
     def end(self) -> None:
-        """End it, for both sides; some of what is under way to the server may still arrive."""
+        """Close it for both sides; some requests in flight may still arrive."""
         if self.is_open:
             self.is_open = False
             self.server.forget(self)
@@ -80,7 +80,7 @@ class Connection:
             self.back.send(answer)
 
     def _read(self, request: Request) -> Answer | None:
-        """Answer a request by what this server has; None if the leader has to be asked."""
+        """Answer a request from this server's state; None if the leader must be asked."""
         tree = self.server.tree
         result: object = None
         try:
@@ -103,7 +103,7 @@ class Connection:
 
 
 class _Waiting:
-    """A request that has no answer yet."""
+    """A request without a response yet."""
 
     __slots__ = ("answer", "request")
 
@@ -113,10 +113,10 @@ class _Waiting:
 
 
 class Server:
-    """A server; what it has applied is on its disk."""
+    """A server; its applied transactions are on its disk."""
 
     def __init__(self, machine: int, leadership: Leadership, changed: Callable[[], None]) -> None:
-        """Begin; call `changed` when it has come, gone, or was cut off."""
+        """Call `changed` when the server has started, stopped, or was cut off."""
         self.machine = machine
         self.leadership = leadership
         self._changed = changed
@@ -124,32 +124,32 @@ class Server:
         self.is_up = True
         self.is_cut = False
         self.serves = False
-        """Whether it takes clients: it belongs to a leader, as far as it knows."""
+        """Whether it accepts clients: it follows a leader, as far as it knows."""
         self._epoch = 0
         self._cuts = 0
         self._joined = 0
-        self._connections: dict[Connection, None] = {}
-        self._watches: dict[Change, dict[Connection, None]] = {}
+        self._connections: dict[ServedConnection, None] = {}
+        self._watches: dict[Change, dict[ServedConnection, None]] = {}
         self._heard: dict[int, None] = {}
         self._held: list[Callable[[], None]] = []
-        """What waits for the way to the leader."""
+        """Messages that wait for a connection to the leader."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._there_ms = self._back_ms = 0
-        """When the last message arrives that is on its way to or from the leader."""
+        """When the last message in flight to or from the leader arrives."""
         self._is_pinged = False
-        """Whether the leader has asked whom it has heard, while nothing got through."""
+        """Whether the leader has asked for active sessions while nothing got through."""
         leadership.on_decided.append(lambda *_: self._apply_later())
         leadership.scheduler.after(leadership.plan.tick_ms // 2, self._ping_later)
 
-    # Coming and going.
+    # Start and stop.
 
     @property
     def is_reachable(self) -> bool:
-        """Whether it can take part."""
+        """Whether it can take part in a majority."""
         return self.is_up and not self.is_cut
 
     def join(self) -> None:
-        """Follow the leader, and take clients when all that was decided is applied."""
+        """Follow the leader, and accept clients when all decided transactions are applied."""
         self._epoch = self.leadership.epoch
         self._joined += 1
         self.leadership.scheduler.after(self.leadership.roads.delay_ms(), self._begin, self._joined)
@@ -185,7 +185,7 @@ class Server:
             self._return()
 
     def cut(self) -> None:
-        """Let nothing get through to the other servers; it goes on for a while."""
+        """Cut it off from the other servers; it continues for a while."""
         if not self.is_cut:
             self.is_cut = True
             self._cuts += 1
@@ -198,7 +198,7 @@ class Server:
             self.leave()
 
     def heal(self) -> None:
-        """Let everything get through again."""
+        """Restore its connections to the other servers."""
         if not self.is_cut:
             return
         self.is_cut = False
@@ -209,7 +209,7 @@ class Server:
         leadership = self.leadership
         if leadership.machine is None:
             self._changed()
-        if self.serves and self._epoch == leadership.epoch:  # nobody has noticed that it was away
+        if self.serves and self._epoch == leadership.epoch:  # its absence went unnoticed
             held, self._held = self._held, []
             for each in held:
                 self._send_to_leader(each)
@@ -224,7 +224,7 @@ class Server:
     # The leader.
 
     def _send_to_leader(self, arrive: Callable[[], None]) -> None:
-        """Let something arrive at the leader, after all before it."""
+        """Send something to the leader, in order."""
         if self.is_cut:
             self._held.append(arrive)
             return
@@ -242,7 +242,7 @@ class Server:
         scheduler.after(self._there_ms - scheduler.now_ms, arrives)
 
     def ask(self, action: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Let the leader do something; `then` is called when this server has all that was decided up to then."""
+        """Ask the leader for something; `then` is called when this server has everything decided until then."""
         leadership, epoch = self.leadership, self.leadership.epoch
 
         def arrive() -> None:
@@ -256,14 +256,14 @@ class Server:
         self._send_to_leader(arrive)
 
     def _apply_later(self) -> None:
-        """Apply what was decided up to now, some time later."""
+        """Apply the transactions decided so far, some time later."""
         leadership = self.leadership
         lag_ms = 0 if leadership.is_calm else leadership.plan.lag_ms
         late_ms = int(leadership.lag.random() ** 2 * lag_ms)
         self._receive(late_ms, self._hears, leadership.tree.zxid, self._joined)
 
     def _receive(self, late_ms: int, arrive: Callable[..., None], *arguments: int) -> None:
-        """Let something of the leader's arrive here, after all before it."""
+        """Deliver something from the leader, in order."""
         scheduler = self.leadership.scheduler
         self._back_ms = max(self._back_ms, scheduler.now_ms + late_ms + self.leadership.roads.delay_ms())
         scheduler.after(self._back_ms - scheduler.now_ms, arrive, *arguments)
@@ -273,7 +273,7 @@ class Server:
             self._apply(zxid)
 
     def _apply(self, zxid: int) -> None:
-        """Apply transactions, fire watches, and then answer whoever has waited."""
+        """Apply transactions, fire watches, then answer the requests that have waited."""
         while self.tree.zxid < zxid:
             transaction = self.leadership.history[self.tree.zxid]
             _, changes = self.tree.apply(transaction)
@@ -288,20 +288,20 @@ class Server:
 
     # Clients.
 
-    def connect(self, connection: Connection) -> None:
-        """Take a connection."""
+    def connect(self, connection: ServedConnection) -> None:
+        """Accept a connection."""
         self._connections[connection] = None
         if not self.serves:
             self.leadership.scheduler.after(0, connection.end)
 
-    def forget(self, connection: Connection) -> None:
-        """Know a connection no more."""
+    def forget(self, connection: ServedConnection) -> None:
+        """Forget a connection."""
         self._connections.pop(connection, None)
         for watching in self._watches.values():
             watching.pop(connection, None)
 
-    def greet(self, connection: Connection, hello: Hello) -> None:
-        """Take the first message of a connection."""
+    def greet(self, connection: ServedConnection, hello: Hello) -> None:
+        """Handle the first message of a connection."""
         leadership = self.leadership
         if not self.serves or hello.last_zxid > self.tree.zxid:
             connection.end()
@@ -315,26 +315,26 @@ class Server:
 
         self.ask(ask, lambda session: connection.welcome(session, timeout_ms))
 
-    def watch(self, connection: Connection, change: Change) -> None:
-        """Tell a client of the next change."""
+    def watch(self, connection: ServedConnection, change: Change) -> None:
+        """Notify a client of the next change."""
         self._watches.setdefault(change, {})[connection] = None
 
     def hear(self, session: int) -> None:
-        """Note a sign of life of a session."""
+        """Note a session's activity."""
         if self.leadership.machine == self.machine:
             self.leadership.touch(session)
         else:
             self._heard[session] = None
 
     def _ping_later(self) -> None:
-        """Let the leader ask, twice a tick, which sessions this server has heard."""
+        """Schedule the leader's question, twice a tick, for active sessions."""
         leadership = self.leadership
         leadership.scheduler.after(max(leadership.plan.tick_ms // 2, 1), self._ping_later)
         if self.serves and leadership.machine is not None and self._epoch == leadership.epoch:
             self._receive(0, self._pinged, self._joined)
 
     def _pinged(self, joined: int) -> None:
-        """Report to the leader, which has pinged."""
+        """Report active sessions to the leader, which has asked."""
         if joined != self._joined:
             return
         if self.is_cut:

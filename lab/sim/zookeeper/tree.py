@@ -1,6 +1,6 @@
-"""ZooKeeper's nodes, as one of its servers has them: what a transaction does to them, and which watches it fires.
+"""ZooKeeper's nodes on one of its servers: the effect of transactions, and which watches they fire.
 
-Every server applies the same transactions in the same order, so all of them come to the same results.
+All servers apply the same transactions in the same order, and so reach the same state.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ ROOT: Final = "/"
 
 
 class Transaction(NamedTuple):
-    """What is done as a whole or not at all; without operations a session ends, and its ephemeral nodes go."""
+    """An atomic change; without operations it ends a session, and deletes its ephemeral nodes."""
 
     session: int
     operations: tuple[Operation, ...] | None
 
 
 class Change(NamedTuple):
-    """Something that a watch may be about."""
+    """A change that a watch may cover."""
 
     path: str
     of_children: bool
-    """Whether nodes have come or gone below it; else it has itself come, gone or changed."""
+    """Whether its children have changed; otherwise the node was created, deleted or changed."""
 
 
 class Tree:
-    """The nodes after some transactions."""
+    """The nodes after a number of transactions."""
 
     def __init__(self) -> None:
         self.zxid = 0
-        """How many transactions there were."""
+        """The number of transactions applied."""
         self._nodes: dict[str, Node] = {ROOT: Node(b"", 0, 0)}
         self._children: dict[str, set[str]] = {ROOT: set()}
 
@@ -60,7 +60,7 @@ class Tree:
         return found
 
     def children(self, path: str) -> list[str]:
-        """Return the names of the nodes below one.
+        """Return the names of a node's children.
 
         Raises:
             NoNodeError: if there is none.
@@ -73,7 +73,7 @@ class Tree:
         return iter(self._nodes)
 
     def apply(self, transaction: Transaction) -> tuple[ZooKeeperError | None, list[Change]]:
-        """Do a transaction; returns why it cannot be done, and what has changed."""
+        """Apply a transaction; return why it fails, and the changes."""
         self.zxid += 1
         changes: list[Change] = []
         undo: list[Callable[[], None]] = []

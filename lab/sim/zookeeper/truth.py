@@ -1,12 +1,12 @@
-"""What is true in a cluster on a simulated ZooKeeper, and whether controllers and brokers keep to it.
+"""The true state of a cluster on a simulated ZooKeeper, and checks of controllers and brokers against it.
 
-Each decision is taken from the nodes at the moment it counts, before any broker can hear of it. What is judged here:
+Each decision is read from the nodes as soon as it counts, before any broker can receive it. The invariants here:
 
-- `one-controller`: a decision counts only in the epoch that was claimed last, and if it comes from who has claimed it;
-  decisions are numbered without a gap, and each begins where the last one has ended.
-- `decided-is-written`: no controller takes a decision for durable that is not.
-- `out-of-session`: when ZooKeeper ends a session that has had its time, the broker whose session it was knows.
-- `images-equal`: in the end the nodes of the state say the same as the log.
+- `one-controller`: a decision counts only in the last claimed epoch, and if it comes from the broker that claimed it;
+  decisions are numbered without a gap, and each begins where the previous one has ended.
+- `decided-is-written`: no controller treats a decision as durable that is not.
+- `out-of-session`: when ZooKeeper expires a session, its broker knows.
+- `images-equal`: at the end the nodes of the state agree with the log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STATE = (
 
 
 class ZooKeeperTruth:
-    """See `Truth`; each decision is taken as it is made."""
+    """See `Truth`; each decision is read as it is made."""
 
     def __init__(self, run: Run, brokers: Mapping[int, Machine], ensemble: Ensemble) -> None:
         self.image = ClusterImage()
@@ -58,7 +58,7 @@ class ZooKeeperTruth:
         self._number = 0
         self._epoch = -1
         self._claimed_in = 0
-        """The session in which the latest epoch was claimed."""
+        """The session that has claimed the latest epoch."""
         ensemble.on_decided.append(self._transacted)
         ensemble.on_elected.append(partial(run.mark, Mark.ZOOKEEPER_LEADER))
         ensemble.on_expired.append(self._expired)
@@ -73,7 +73,7 @@ class ZooKeeperTruth:
         return _NOBODY if node is None else int(json.loads(node.data)["brokerId"])
 
     def joined(self, machine: Machine) -> None:
-        """Look at what a broker takes for durable."""
+        """Observe what a broker treats as durable."""
         process = machine.process
         assert process is not None
         assert process.coordination is not None
@@ -133,7 +133,7 @@ class ZooKeeperTruth:
                 run.violated(ViolationError("out-of-session", text))
 
     def look_at_the_end(self, versions: Iterable[type[Process]]) -> None:
-        """Compare the nodes of the state with the log, by what all versions of brokers know of it."""
+        """Compare the nodes of the state with the log, by what all versions of brokers know."""
         tree = self._ensemble.tree
         found = {path: tree.get(path).data for path in tree.paths() if path.startswith(_STATE)}
         image = nodes.image_of(found)

@@ -1,7 +1,7 @@
 """A connection between a client and a server of ZooKeeper: it carries messages in order, both ways, until it breaks.
 
-Where a partition blocks the way, messages wait, as TCP sends again. What is under way when it breaks may still reach
-the server, up to some message; none that is under way reaches the client.
+A partition delays messages, as TCP retransmits. When it breaks, messages in flight to the
+server may still arrive, up to some message; those to the client do not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIRST_MACHINE: Final = 101
 
 
 class Roads:
-    """What connections run over: the network that brokers use, too."""
+    """What connections use: the network of the brokers."""
 
     def __init__(self, scheduler: Scheduler, network: Network, seed: int) -> None:
         self.scheduler = scheduler
@@ -32,13 +32,13 @@ class Roads:
         self._network = network
 
     def delay_ms(self) -> int:
-        """Return how long a message takes: mostly short, now and then many times as long."""
+        """Return a message's delay: mostly short, sometimes many times as long."""
         drawn = self.rng.random()
         factor = 1.0 if drawn < 0.9 else 10.0 * (drawn - 0.8)
         return int(self._network.weather.delay_ms * factor * self.rng.random())
 
     def is_lost(self) -> bool:
-        """Whether a message has to be sent again."""
+        """Whether a message must be retransmitted."""
         loss = self._network.weather.loss
         return loss > 0 and self.rng.random() < loss
 
@@ -48,7 +48,7 @@ class Roads:
 
 
 class Direction:
-    """One way of a connection."""
+    """One direction of a connection."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Direction:
         self._open = True
 
     def send(self, message: Any) -> None:
-        """Let a message arrive later, after all before it."""
+        """Deliver a message later, in order."""
         if not self._open:
             return
         scheduler = self._roads.scheduler
@@ -84,7 +84,7 @@ class Direction:
             scheduler.after(self._last_ms - scheduler.now_ms, self._pump)
 
     def close(self, *, some: bool) -> None:
-        """Let nothing arrive any more, or only some of what is under way, now."""
+        """Deliver nothing any more, or only some of what is in flight, now."""
         if not self._open:
             return
         self._open = False

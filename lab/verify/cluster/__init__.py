@@ -1,1 +1,1 @@
-"""Faults that only a cluster has: of executors, Workers, Master and network, and a driver that moves."""
+"""Faults that only a cluster has: of executors, Workers, Master and network, and a driver moved to another machine."""

@@ -1,16 +1,16 @@
-"""What one cell on a cluster is: a fault of the cluster, a point at which it happens, a guarantee and a result.
+"""A cell on a cluster: a fault of the cluster, a point at which it happens, a guarantee and a result.
 
-Theory of operation. To a pipeline a fault of the cluster is one of three things, which the crash matrix has already:
+Theory of operation. For a pipeline a cluster fault is one of three cases, which the crash matrix already has:
 
-- the run ends, and is started again (`Kind.DRIVER_KILLED`, `Kind.EXCEPTION`);
-- Spark runs a task again within the run (`Kind.TASK_RETRIED`): a lost executor is that, whatever became of it;
-- the run goes on, and nothing is to be seen.
+- the run ends, and is restarted (`Kind.DRIVER_KILLED`, `Kind.EXCEPTION`);
+- Spark retries a task within the run (`Kind.TASK_RETRIED`): a lost executor is that, however it was lost;
+- the run continues, without any effect.
 
-So what a cell must show is what `matrix` works out for its `twin`. There is one more thing on a cluster: what Spark has
-given up as lost may live, and its task may come to its end beside the new attempt. Under exactly-once that must not be
-seen. A table is safe from it under every guarantee, since the driver commits what the new attempt has said. But a topic
-has what is sent: at-least-once may then show duplicates, and at-most-once no loss. How far the old attempt comes before
-Spark ends it is chance, so such a cell says what may be seen.
+So a cell must show what `matrix` computes for its `twin`. One more case exists on a cluster: an attempt that Spark has
+given up as lost may still run, and its task may finish beside the new attempt. Under exactly-once that must have no
+effect. A table is safe from it under every guarantee, since the driver commits the new attempt's result. But a topic
+keeps what is sent: at-least-once may then show duplicates, and at-most-once no loss. The old attempt's progress before
+Spark ends it is random, so such a cell lists what is possible.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from sparkonce.exactly_once.guarantee import Guarantee
 
 
 class Fault(Enum):
-    """What happens to the cluster while the pipeline stands at the cell's point."""
+    """The fault of the cluster while the pipeline waits at the cell's point."""
 
     EXECUTOR_KILLED = "executor-killed"
-    """SIGKILL of the executor whose task stands there."""
+    """SIGKILL of the executor whose task waits there."""
     WORKER_KILLED = "worker-killed"
-    """SIGKILL of the Worker of that executor; executors end when they notice."""
+    """SIGKILL of that executor's Worker; executors end when they notice."""
     MACHINE_KILLED = "machine-killed"
     """SIGKILL of the Worker, its executors and all their Python workers at once."""
     WORKER_STOPPED = "worker-stopped"
-    """SIGSTOP of all of them until the Master has given them up (`spark.worker.timeout`) and the run is over; then
-    they go on."""
+    """SIGSTOP of all of them until the Master has given them up (`spark.worker.timeout`) and the run has ended; then
+    SIGCONT."""
     MASTER_RESTARTED = "master-restarted"
-    """SIGKILL of the Master, which is started again and recovers its state from files."""
+    """SIGKILL of the Master, which is restarted and recovers its state from files."""
     DRIVER_MOVED = "driver-moved"
-    """SIGKILL of the driver, whose executors are left to notice; it is started again in another directory, by another
+    """SIGKILL of the driver, whose executors must notice; it is restarted in another directory, by another
     user, with another home and another path of Python."""
     SPECULATION = "speculation"
-    """The task stands still; Spark starts another attempt of it on the other Worker, which ends the batch."""
+    """The task waits; Spark starts another attempt on the other Worker, which ends the batch."""
     TASK_FAILED = "task-failed-too-often"
-    """The task raises as often as `spark.task.maxFailures` says."""
+    """The task raises until `spark.task.maxFailures` is reached."""
     EXECUTORS_GIVEN_BACK = "executors-given-back"
-    """Dynamic allocation: idle executors are given back, the last one too, and new ones are asked for."""
+    """Dynamic allocation: idle executors are released, even the last one, and new ones are requested."""
     NETWORK_STALLED = "network-stalled"
-    """Between executors and driver no byte comes through until the driver has given the executors up
-    (`spark.network.timeout`); then the connections are closed."""
+    """The connections between executors and driver stall until the driver has given the executors up
+    (`spark.network.timeout`); then they are closed."""
     NETWORK_CUT = "network-cut"
-    """The connections between executors and driver are closed, and new ones until the executors have ended."""
+    """The connections between executors and driver are closed, and new ones refused, until the executors have ended."""
 
 
 _KINDS = {
@@ -72,21 +72,21 @@ _KINDS = {
     Fault.DRIVER_MOVED: Kind.DRIVER_KILLED,
     Fault.TASK_FAILED: Kind.EXCEPTION,
 }
-"""What a fault is in the crash matrix; the others are none there: the run goes on."""
+"""The equivalent of a fault in the crash matrix; the others have none: the run continues."""
 _LIVES_ON = frozenset({Fault.WORKER_STOPPED, Fault.SPECULATION, Fault.NETWORK_STALLED, Fault.NETWORK_CUT})
-"""Faults after which the attempt that was given up may come to its end."""
+"""Faults after which the lost attempt may finish."""
 _OF_ANY_POINT = frozenset(
     {
         Fault.MASTER_RESTARTED, Fault.DRIVER_MOVED, Fault.EXECUTORS_GIVEN_BACK, Fault.NETWORK_STALLED,
         Fault.NETWORK_CUT,
     }
 )  # fmt: skip
-"""Faults that need no task that stands at the point: the driver may stand there."""
+"""Faults that do not need a task at the point: the driver may wait there."""
 _POINTS: tuple[CrashPoint, ...] = (
     TransactionPoint.BEGUN, SourcePoint.READING, SinkPoint.WRITING, SinkPoint.FILE_WRITTEN,
     SinkPoint.BEFORE_COMMIT, SinkPoint.BETWEEN_WRITES, SinkPoint.ROWS_LANDED,
 )  # fmt: skip
-"""The points of tasks, and those of the driver with one write before them or none."""
+"""Points of tasks, and those of the driver after at most one write."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,23 +101,23 @@ class ClusterCell:
 
     @property
     def name(self) -> str:
-        """The name, which is a file name too, and is the same in every run."""
+        """A name that is a valid file name, and the same in every run."""
         parts = ["cluster", self.fault.value, self.point.value, self.guarantee.value, self.result.value]
         return "_".join([*parts, *path_words(self.path)])
 
     @property
     def in_a_task(self) -> bool:
-        """Whether a task stands at the point; else the driver does."""
+        """Whether a task waits at the point; otherwise the driver does."""
         return self.point in matrix.TASK_POINTS
 
     @property
     def only_reads(self) -> bool:
-        """Whether the tasks of the pipeline only read: a function of the driver writes."""
+        """Whether the pipeline's tasks only read: a function in the driver writes."""
         return self.result in matrix.BY_FUNCTION
 
 
 def twin(cell: ClusterCell) -> Cell | None:
-    """Return the cell of the crash matrix that shows the same; None if the run goes on and nothing is to be seen."""
+    """Return the equivalent cell of the crash matrix; None if the run continues without any effect."""
     kind = _KINDS.get(cell.fault)
     if kind is Kind.TASK_RETRIED and (cell.only_reads or not cell.in_a_task):
         return None
@@ -125,12 +125,12 @@ def twin(cell: ClusterCell) -> Cell | None:
 
 
 def ends_the_run(cell: ClusterCell) -> bool:
-    """Whether the pipeline ends at the fault, and has to be started again; otherwise it continues."""
+    """Whether the pipeline ends at the fault, and must be restarted; otherwise it continues."""
     return cell.fault in (Fault.DRIVER_MOVED, Fault.TASK_FAILED)
 
 
 def must_show(cell: ClusterCell) -> Shows:
-    """Work out what must, or may, be seen in the result after the fault."""
+    """Return what the result after the fault must, or may, show."""
     same = twin(cell)
     if same is None:
         return Shows.NEITHER
@@ -145,12 +145,12 @@ def must_show(cell: ClusterCell) -> Shows:
 
 
 def _loses_by_chance(cell: ClusterCell, shows: Shows) -> bool:
-    """Whether an old attempt may yet send what is otherwise lost, or Spark's idea of slow may hit other tasks too."""
+    """Whether an old attempt may send records that are otherwise lost, or speculation may affect other tasks too."""
     return cell.result is Result.TOPIC if shows is Shows.LOSS else cell.fault is Fault.SPECULATION
 
 
 def can_occur(cell: ClusterCell) -> bool:
-    """Whether the pipeline comes to the point, and the fault means something there."""
+    """Whether the pipeline reaches the point, and the fault has an effect there."""
     if cell.point not in matrix.steps(cell.guarantee, cell.result):
         return False
     if not cell.in_a_task and cell.fault not in _OF_ANY_POINT:
@@ -182,8 +182,8 @@ _FAMILIES = {
 def quick_faults(cells: Sequence[ClusterCell], seed: int = 0) -> tuple[ClusterCell, ...]:
     """Return a pairwise choice, the same for the same seed.
 
-    Every two that can be together are: fault, family of the result, guarantee, what is to be seen, whether a task or
-    the driver stands at the point, and the path of the records; and every point with every result.
+    Every possible pair is covered of: fault, family of the result, guarantee, what it shows, whether a task or
+    the driver waits at the point, and the path of the records; and every point with every result.
     """
     return choose(cells, _pairs, lambda cell: cell.result in BY_DELTA_SPARK, seed)
 

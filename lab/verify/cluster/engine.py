@@ -1,7 +1,7 @@
-"""Runs cells on a cluster, one after the other (a fault there affects all that runs), and says what came of each.
+"""Runs cells on a cluster, one after the other (a fault affects everything that runs), and returns their outcomes.
 
-The sessions are those of an `Engine`, with four executors of one core, two on each Worker, and with short time-outs.
-Executors reach the driver through a proxy. What a cell has broken is whole again before the next begins.
+The sessions are those of an `Engine`, with four executors of one core, two on each Worker, and with short timeouts.
+Executors reach the driver through a proxy. The cluster is repaired after each cell.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _SESSION = {
     "spark.executor.heartbeatInterval": "1s",
     "spark.network.timeout": "10s",
     "spark.network.timeoutInterval": "1s",
-    "spark.rpc.askTimeout": "60s",  # of what a busy machine takes long for; by default it is the time-out above
+    "spark.rpc.askTimeout": "60s",  # for operations that are slow on a busy machine; the default is the timeout above
 }
 _SPECIAL = {
     Fault.SPECULATION: {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.quantile": "0.5",
-        # Of the tasks of a stage that has only one as well.
+        # Also for the tasks of a stage with only one.
         "spark.speculation.task.duration.threshold": "3s",
     },
     Fault.EXECUTORS_GIVEN_BACK: {
@@ -72,23 +72,23 @@ _SPECIAL = {
         "spark.dynamicAllocation.cachedExecutorIdleTimeout": "2s",
     },
 }
-"""What is different in the sessions of some faults."""
+"""Additional session settings for some faults."""
 
 
 class CellError(RuntimeError):
-    """The cell did not go as it must; the message says why."""
+    """The cell did not run as it must; the message says why."""
 
 
 @dataclass(slots=True)
 class Running:
-    """One cell on its way."""
+    """A cell that is running."""
 
     cell: ClusterCell
     folder: Path
     topic: str
     bootstrap_servers: str
     stored_in: str = ""
-    """See `Place`."""
+    """See `Locations`."""
     storage_options: Mapping[str, str] = field(default_factory=dict)
     began_s: float = field(default_factory=time.monotonic)
     began_wall_s: float = field(default_factory=time.time)
@@ -103,20 +103,20 @@ class Running:
 
     @property
     def failures(self) -> int:
-        """How often a task is to fail at the point."""
+        """How often a task must fail at the point."""
         return TASK_FAILURES if self.cell.fault is Fault.TASK_FAILED else 1
 
     @property
     def query(self) -> str:
-        """The name of its present run."""
+        """The name of its current run."""
         return f"{self.folder.name}#{self.runs}"
 
     def note(self, lane: str, what: str) -> None:
-        """Put a moment on the timeline."""
+        """Add an event to the timeline."""
         self.moments.append(Moment(time.monotonic() - self.began_s, lane, what))
 
     def pipeline(self) -> Pipeline:
-        """Describe its query."""
+        """Return its query."""
         cell = self.cell
         return Pipeline(
             f"{cell.name}_{self.topic}", self.bootstrap_servers, self.topic, str(self.folder),
@@ -131,7 +131,7 @@ class Running:
         ).finish()
 
     def release(self) -> None:
-        """Let what holds at the point go on; a second time does nothing."""
+        """Release what waits at the point; a second call does nothing."""
         for plan in self.plans:
             release(plan)
 
@@ -142,11 +142,11 @@ class ClusterEngine:
 
     around: Engine
     cluster: StandaloneCluster | None
-    """None where this process has not started it: faults of its own processes are not injected then."""
+    """None if another process has started it: then faults of its processes are not injected."""
     _links: tuple[Proxy, ...] = ()
 
     def run(self, cells: Sequence[ClusterCell]) -> Iterator[Outcome[ClusterCell]]:
-        """Run cells and yield their outcomes, each as soon as it is judged; those of one session together."""
+        """Run cells and yield each outcome as soon as it is known; cells of one session run together."""
         ordered = sorted(cells, key=lambda cell: cell.fault.value if cell.fault in _SPECIAL else "")
         if not ordered:
             return
@@ -159,7 +159,7 @@ class ClusterEngine:
             self.around.use({})
 
     def _open_links(self, cluster: StandaloneCluster, stack: contextlib.ExitStack) -> dict[str, str]:
-        """Put proxies between drivers and their executors; returns the settings of sessions that use them."""
+        """Put proxies between drivers and their executors; return the session settings that use them."""
         self._links = tuple(stack.enter_context(Proxy(None, PROXY_ADDRESS, DRIVER_ADDRESS)) for _ in range(2))
         rpc, blocks = self._links
         far = hosts_file(self.around.folder / "executors.hosts", PROXY_ADDRESS)
@@ -178,7 +178,7 @@ class ClusterEngine:
             trouble = self._guarded(lambda: self._go_through(one))  # noqa: B023 - called at once
             found = self._judged(one, trouble)
             if found.wrong is not None:
-                self.around.kill_session()  # whatever is left in it shall not disturb the next cell
+                self.around.kill_session()  # its leftovers must not disturb the next cell
             again = trouble_of_a_busy_machine(found)
             if again is None or number == MOST_TRIES:
                 break
@@ -195,8 +195,8 @@ class ClusterEngine:
         try:
             step()
         except SessionError:
-            raise  # nothing can be run at all
-        except Exception as error:  # one cell's trouble is not the others'
+            raise  # no cell can run
+        except Exception as error:  # an error of one cell does not affect the others
             return str(error) if isinstance(error, CellError | FaultError) else f"{type(error).__name__}: {error}"
         return None
 
@@ -227,12 +227,12 @@ class ClusterEngine:
         cell = one.cell
         often = cell.fault is Fault.TASK_FAILED
         action = CrashAction.RAISE if often else CrashAction.HOLD
-        for number in range(one.failures * (one.pipeline().tasks if often else 1)):  # each firing may be another task's
+        for number in range(one.failures * (one.pipeline().tasks if often else 1)):  # firings may be of different tasks
             plan = f"{one.pipeline().app_id}:{cell.point.value}@{CRASHED_BATCH}={action.value}"
             one.plans.append(arm(self.around.crash_folder, f"{one.folder.name}-{number}", plan))
 
     def _first_run(self, one: Running) -> str | None:
-        """Run into the fault; returns the error with which the run ended."""
+        """Run into the fault; return the run's error."""
         self._start(one)
         marks = list[dict[str, object]]()
         while len(marks) < one.failures:
@@ -261,7 +261,7 @@ class ClusterEngine:
         return error
 
     def _move_driver(self) -> None:
-        """Have the next session started elsewhere; and the one after that here again."""
+        """Start the next session elsewhere; the one after that here again."""
         here = self.around.login
         self.around.login = elsewhere(self.around.folder / "elsewhere") if here is None else None
 
@@ -272,7 +272,7 @@ class ClusterEngine:
         self.around.session().start(one.query, one.pipeline())
 
     def _wait(self, one: Running) -> str | None:
-        """Wait for the end of the run; returns its error."""
+        """Wait for the end of the run; return its error."""
         while True:
             over, error = self.around.session().ended(one.query)
             if over:
@@ -304,9 +304,9 @@ class ClusterEngine:
 
 
 def _most(one: Running) -> tuple[int, int]:
-    """Return how many records may be lost or come again where any may, and how often one may come.
+    """Return how many records may be lost or duplicated, and how often one may occur.
 
-    One batch meets the fault, and its records come twice. But Spark may speculate on any batch, and a task that
+    One batch meets the fault, and its records occur twice. But Spark may speculate on any batch, and a task that
     fails too often has sent its rows each time.
     """
     records = len(one.acknowledged) if one.cell.fault is Fault.SPECULATION else RECORDS_PER_BATCH

@@ -1,7 +1,7 @@
-"""What is done to the cluster, and how it is known to have happened.
+"""Injects the faults of a cluster, and checks that they took effect.
 
-Each fault is a generator that is entered while the pipeline stands at its point. It injects the fault, and waits for
-the proof: what the Master says, or that a process is gone. It yields until the run is over, and may then do the rest.
+Each fault is a generator that is entered while the pipeline waits at its point. It injects the fault, and waits for
+the proof: the Master's report, or that a process is gone. It yields until the run has ended, and may then clean up.
 It raises `FaultError` if the fault did not take effect, which makes the cell wrong.
 """
 
@@ -21,7 +21,7 @@ from lab.standalone import Daemon, StandaloneCluster, StandaloneError, wait_for
 from lab.verify.cluster.cells import ClusterCell, Fault
 
 LIMIT_S = 60.0
-"""How long a fault may take to show."""
+"""The time limit for a fault to take effect."""
 _NAMES_OF_JVMS = ("java",)
 
 
@@ -31,44 +31,44 @@ class FaultError(RuntimeError):
 
 @dataclass(slots=True)
 class Scene:
-    """What a fault acts on."""
+    """The target of a fault."""
 
     cell: ClusterCell
     cluster: StandaloneCluster | None
-    """None where this process has not started it: faults of its own processes are not injected then."""
+    """None if another process has started it: then faults of its processes are not injected."""
     session: SparkProcess
     links: tuple[Proxy, ...]
-    """What the connections from executors to the driver go through: its RPC and block manager ports."""
+    """The proxies for the connections from executors to the driver's RPC and block manager ports."""
     at_point: int
-    """The id of the process that stands at the point."""
+    """The id of the process that waits at the point."""
     release: Callable[[], None]
-    """Lets it go on."""
+    """Releases it."""
     note: Callable[[str, str], None]
-    """Puts a moment on the timeline: its lane, and what happened."""
+    """Adds an event to the timeline: its lane, and a text."""
 
     @property
     def ours(self) -> StandaloneCluster:
-        """The cluster, of faults that need one of ours."""
+        """The cluster, for faults that need one of ours."""
         assert self.cluster is not None, "cells that cannot run here were left out"
         return self.cluster
 
     def executor(self) -> psutil.Process:
-        """Return the executor whose task stands at the point: the JVM above the Python worker."""
+        """Return the executor whose task waits at the point: the JVM above the Python worker."""
         return _jvms_above(self.at_point)[0]
 
     def worker(self) -> Daemon:
-        """Return the Worker of that executor."""
+        """Return that executor's Worker."""
         above = {each.pid for each in _jvms_above(self.at_point)}
         return next(worker for worker in self.ours.workers if worker.pid in above)
 
     def stands(self) -> psutil.Process | None:
-        """Return the process at the point, to be watched; None if it is gone."""
+        """Return the process at the point; None if it is gone."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(self.at_point)
         return None
 
     def wait(self, happened: Callable[[], bool], what: str) -> None:
-        """Wait until something has happened.
+        """Wait for a condition.
 
         Raises:
             FaultError: if it does not.
@@ -108,7 +108,7 @@ def executor_killed(scene: Scene) -> Steps:
 
 
 def worker_killed(scene: Scene) -> Steps:
-    """Kill the Worker alone; its executors end when they lose their connection to it."""
+    """Kill only the Worker; its executors end when they lose their connection to it."""
     stands, executor, worker = scene.stands(), scene.executor(), scene.worker()
     worker.kill()
     scene.note("fault", f"{worker.name} is killed")
@@ -126,7 +126,7 @@ def machine_killed(scene: Scene) -> Steps:
 
 
 def worker_stopped(scene: Scene) -> Steps:
-    """Stop the machine until it is given up, and let it go on when others have done its work."""
+    """Stop the machine until it is given up, and continue it when others have done its work."""
     stands, worker = scene.stands(), scene.worker()
     worker.pause()
     scene.note("fault", f"{worker.name} stands still with all that runs there")
@@ -141,7 +141,7 @@ def worker_stopped(scene: Scene) -> Steps:
 
 
 def master_restarted(scene: Scene) -> Steps:
-    """Kill the Master and start it again: Workers and application come back to it."""
+    """Kill the Master and restart it: Workers and application reconnect."""
     before = scene.ours.applications()
     if not before:
         raise FaultError("the Master names no application, so there is none that it could recover")
@@ -156,7 +156,7 @@ def master_restarted(scene: Scene) -> Steps:
 
 
 def driver_moved(scene: Scene) -> Steps:
-    """Kill the driver, and leave it to its executors to notice; where it is started again says `elsewhere`."""
+    """Kill the driver, and let its executors notice; `elsewhere` says where it is restarted."""
     executors = list(scene.session.executor_processes())
     if not executors:
         raise FaultError("the driver has no executors")
@@ -169,23 +169,23 @@ def driver_moved(scene: Scene) -> Steps:
 
 
 def speculation(scene: Scene) -> Steps:
-    """Let the task stand still until another attempt has ended the batch, and Spark has ended this one."""
+    """Let the task wait until another attempt has ended the batch, and Spark has ended this one."""
     stands = scene.stands()
     yield
     scene.note("fault", "another attempt has ended the batch")
-    with contextlib.suppress(FaultError):  # Spark may leave it alone: then it comes to its end
+    with contextlib.suppress(FaultError):  # Spark may leave it running: then it finishes
         scene.wait_for_end(stands, "the attempt that stood still")
     scene.release()
 
 
 def task_failed(scene: Scene) -> Steps:
-    """Do nothing more: the task has raised, and so will its other attempts."""
+    """Nothing to inject: the task has raised, and so will its other attempts."""
     del scene
     yield
 
 
 def executors_given_back(scene: Scene) -> Steps:
-    """Wait until dynamic allocation has given back all executors: after the run, if a task stands at the point."""
+    """Wait until dynamic allocation has released all executors: after the run, if a task waits at the point."""
 
     def none_left() -> bool:
         cores = scene.ours.applications()
@@ -204,7 +204,7 @@ def executors_given_back(scene: Scene) -> Steps:
 
 
 def network_stalled(scene: Scene) -> Steps:
-    """Let no byte through until the driver has given the executors up."""
+    """Stall all connections until the driver has given the executors up."""
     return _parted(scene, Proxy.stall, "the network stalls", "the driver gives up the executors it does not hear of")
 
 
@@ -214,7 +214,7 @@ def network_cut(scene: Scene) -> Steps:
 
 
 def _parted(scene: Scene, part: Callable[[Proxy], None], what: str, waits_for: str) -> Steps:
-    """Part executors and driver until the executors have ended; meanwhile the task may come to its end."""
+    """Separate executors and driver until the executors have ended; meanwhile the task may finish."""
     executors = _executors(scene)
     for link in scene.links:
         part(link)
@@ -261,11 +261,11 @@ OF_OUR_CLUSTER = frozenset(
         Fault.EXECUTORS_GIVEN_BACK, Fault.NETWORK_STALLED, Fault.NETWORK_CUT,
     }
 )  # fmt: skip
-"""Faults of the cluster itself and of its network, or that ask its Master: these need one that was started for them."""
+"""Faults of the cluster and its network, or that query its Master: these need a cluster started for them."""
 
 
 def elsewhere(folder: Path) -> Login:
-    """Return another directory, user, home and path of Python than those of this process."""
+    """Return a directory, user, home and path of Python that differ from this process's."""
     folder.mkdir(parents=True, exist_ok=True)
     places = {name: folder / name for name in ("home", "tmp")}
     for path in places.values():

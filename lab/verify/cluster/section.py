@@ -1,4 +1,4 @@
-"""The part of the HTML page about the cells on a cluster: a row for each fault, and a timeline for each cell."""
+"""The HTML page's part about cells on a cluster: a row for each fault, and a timeline for each cell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEVER = "·"
 
 
 def section(outcomes: Sequence[Outcome[ClusterCell]]) -> str:
-    """Return the part; nothing if no such cell ran."""
+    """Return the part; empty if no such cell ran."""
     if not outcomes:
         return ""
     lines = [

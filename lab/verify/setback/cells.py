@@ -1,8 +1,8 @@
-"""What one cell of the set-back dimension is: a checkpoint, a query, its state store and its sink.
+"""A cell of the set-back dimension: a checkpoint, a query, its state store and its sink.
 
-Spark's checkpoint and the result are two places, and a checkpoint can go back without the result: a backup is put back,
-a file is lost, two copies of it are used in turn. The exactly-once guarantee then asks for the right rows, or for a
-refusal that names the way out.
+Spark's checkpoint and the result are two places, and a checkpoint can go back without the result: a backup is restored,
+a file is lost, two copies of it are used in turn. The exactly-once guarantee then requires the right rows, or an
+error that names the remedy.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sparkonce.exactly_once.guarantee import Guarantee
 
 
 class SetBack(Enum):
-    """What is done to the checkpoint between two runs, or to the table behind its back."""
+    """What happens to the checkpoint between two runs, or to the table without it."""
 
     NOTHING = "nothing"
-    """The control: the oracle and an undisturbed query must agree."""
+    """The control: the expected rows and an undisturbed query must agree."""
     COPY_1 = "copy-of-1-batch-ago"
     COPY_2 = "copy-of-2-batches-ago"
     COPY_10 = "copy-of-10-batches-ago"
     OTHER_LIMITS = "copy-with-other-limits"
-    """A copy of two batches ago; then smaller batches of records, and larger ones of files."""
+    """A copy of two batches ago; then smaller batches of records, or larger ones of files."""
     NO_DATA = "crash-without-data"
-    """The query fails at the beginning of a batch without data; then a copy of two batches ago is put back."""
+    """The query fails at the start of a batch without data; then a copy of two batches ago is restored."""
     OFFSETS_DELETED = "offsets-deleted"
     """The newest file in ``offsets`` is deleted."""
     COMMITS_DELETED = "commits-deleted"
@@ -35,34 +35,34 @@ class SetBack(Enum):
     TWIN = "twin"
     """Two copies of one checkpoint are used in turn."""
     REWOUND = "table-rewound"
-    """The checkpoint stays, and `sparkonce offsets rewind --restore` takes the table back behind it."""
+    """The checkpoint is kept, and `sparkonce offsets rewind --restore` rewinds the table."""
     TABLE_COPY = "table-from-a-copy"
-    """The checkpoint stays, and the table's folder is put back from a copy of two batches ago."""
+    """The checkpoint is kept, and the table's folder is restored from a copy of two batches ago."""
     TABLE_DELETED = "table-deleted"
-    """The checkpoint stays, and the table's folder is deleted: a new table, or another one, under an old checkpoint."""
+    """The checkpoint is kept, and the table's folder is deleted: a new or another table with an old checkpoint."""
 
 
 class Query(Enum):
-    """What the query does with the records of its topic."""
+    """The query's transformation of its topic's records."""
 
     STATELESS = "stateless"
     WINDOW = "window"
-    """Counts per window of event time, each written once, when the watermark has passed it."""
+    """Counts per window of event time, each written once, when the watermark has passed the window."""
     WINDOW_UPDATE = "window-update"
     """The same counts, merged whenever they change."""
     DEDUPLICATED = "dropDuplicates"
     JOIN = "join"
-    """A left outer stream-stream join: a row without a match is written when the watermark has passed it."""
+    """A left outer stream-stream join: a row without a match is written when the watermark has passed."""
     STATE = "applyInPandasWithState"
-    """Numbers the records of each key by arbitrary state."""
+    """Numbers the records of each key with arbitrary state."""
     UNION = "union"
-    """Beside a file source."""
+    """With a file source beside."""
     FILES = "files"
-    """A file source alone."""
+    """Only a file source."""
 
 
 class StateStore(Enum):
-    """Where Spark keeps the query's state."""
+    """The store of the query's state."""
 
     NONE = "none"
     HDFS = "hdfs"
@@ -70,7 +70,7 @@ class StateStore(Enum):
 
 
 class Sink(Enum):
-    """What takes the rows."""
+    """The sink of the rows."""
 
     APPEND = "append"
     MERGE = "merge"
@@ -81,13 +81,13 @@ class Sink(Enum):
     FOREACH_BATCH = "foreach-batch"
     """`ForeachBatch` into a database (SQLite)."""
     DELTA_SPARK = "delta-spark"
-    """Delta's own sink, to compare with: it promises nothing to us, and none of its cells is wrong."""
+    """Delta's own sink, to compare with: it has no guarantee to check, and none of its cells is wrong."""
 
 
 SINKS_BY_DELTA_SPARK = frozenset({Sink.MERGE, Sink.APPEND_WRITER, Sink.DELTA_SPARK})
 STATELESS_QUERIES = frozenset({Query.STATELESS, Query.UNION, Query.FILES})
 OF_THE_TABLE = frozenset({SetBack.REWOUND, SetBack.TABLE_COPY, SetBack.TABLE_DELETED})
-"""What leaves the checkpoint as it is."""
+"""Faults that do not change the checkpoint."""
 WITH_WATERMARK = frozenset({Query.WINDOW, Query.WINDOW_UPDATE, Query.DEDUPLICATED, Query.JOIN})
 """Queries for which Spark runs batches without data, when the watermark has moved."""
 
@@ -103,7 +103,7 @@ class SetBackCell:
 
     @property
     def guarantee(self) -> Guarantee:
-        """All cells promise what is hardest to keep."""
+        """The strictest guarantee, for all cells."""
         return Guarantee.EXACTLY_ONCE
 
     @property
@@ -113,22 +113,22 @@ class SetBackCell:
 
     @property
     def name(self) -> str:
-        """The name, which is a file name too, and is the same in every run."""
+        """A name that is a valid file name, and the same in every run."""
         state = [] if self.state is StateStore.NONE else [self.state.value]
         return "_".join(["setback", self.setback.value, self.query.value, *state, self.sink.value])
 
 
 def can_occur(cell: SetBackCell) -> bool:
-    """Whether there is such a query, and such a batch in it."""
+    """Whether such a query exists, and has such a batch."""
     if (cell.state is StateStore.NONE) is not (cell.query in STATELESS_QUERIES):
         return False
     if cell.setback in OF_THE_TABLE and cell.sink is not Sink.APPEND:  # rows and offsets in one table
         return False
     if cell.setback is SetBack.NO_DATA and cell.query not in WITH_WATERMARK:
         return False
-    if cell.query is Query.WINDOW_UPDATE:  # its rows replace others, which a MERGE alone can do
+    if cell.query is Query.WINDOW_UPDATE:  # its rows replace others, which only a MERGE can do
         return cell.sink is Sink.MERGE
-    if cell.sink is Sink.DEAD_LETTERS:  # a query with state makes rows of which none can say which record it is
+    if cell.sink is Sink.DEAD_LETTERS:  # rows of a query with state do not name a record
         return cell.query is Query.STATELESS
     return True
 
@@ -152,7 +152,7 @@ def named(*names: str) -> tuple[SetBackCell, ...]:
 
 @cache
 def quick_setbacks() -> frozenset[SetBackCell]:
-    """Return the few that run in every test run: queries with and without state, batches without data, tables."""
+    """Return the few cells of every test run: queries with and without state, batches without data, tables."""
     return frozenset(
         named(
             "setback_crash-without-data_window_hdfs_append",
@@ -165,7 +165,7 @@ def quick_setbacks() -> frozenset[SetBackCell]:
 
 @cache
 def pairwise_setbacks() -> frozenset[SetBackCell]:
-    """Return some of most ways to set back, and of all sinks, queries and state stores."""
+    """Return some cells of most ways to set back, and of all sinks, queries and state stores."""
     return frozenset(
         named(
             "setback_crash-without-data_window_hdfs_append",

@@ -1,13 +1,13 @@
-"""The course of one set-back cell: run, keep a copy, run on, set the checkpoint back, run again, take the way out.
+"""The course of one set-back cell: run, save a copy, run on, set the checkpoint back, run again, apply the remedy.
 
-A course is a generator: it gives each run that it needs, and is sent the error with which that run ended, or None. So
+A course is a generator: it yields each run, and is sent the error with which that run ended, or None. So
 many courses share one Spark session, each at its own step (`engine`).
 
-After the checkpoint was set back the query either goes on, and its rows must be right; or it refuses. Then the way out
-is taken that the refusal names: the checkpoint that goes with the result is put in place (each course has kept it);
-or, where the state is in RocksDB and the refusal names a command for that, the table is taken back to the checkpoint;
-or, where the query has no state, the checkpoint is new and the source begins at the stored offsets. That run must end
-well, and then the rows must be right too: a refusal that left something behind, or a way out that leads nowhere, is
+After the checkpoint was set back the query either continues, and its rows must be right; or it raises. Then the remedy
+in the error is applied: the checkpoint that fits the result is restored (each course has saved it);
+or, with state in RocksDB and an error that names a command for that, the table is rewound to the checkpoint;
+or, for a query without state, the checkpoint is new and the source begins at the stored offsets. That run must
+succeed, and then the rows must be right too: leftovers of the error, or a remedy that does not work, are
 wrong.
 """
 
@@ -42,19 +42,19 @@ LESS_RECORDS, MORE_FILES = 2, 2
 FIRST_BATCHES = 2
 """Before the copy is made."""
 ROUNDS = {SetBack.COPY_1: (1,), SetBack.COPY_10: (5, 5)}
-"""Batches of data of each run between the copy and its return, where that is not `USUAL_ROUNDS`."""
+"""Batches of data in each run between the copy and its restoration, if not `USUAL_ROUNDS`."""
 USUAL_ROUNDS = (1, 1)
 LATER_BATCHES = 2
-"""Batches of data that arrive when the checkpoint has been set back."""
+"""Batches of data that arrive after the checkpoint was set back."""
 DATA_COMES_FIRST = frozenset({SetBack.OTHER_LIMITS, SetBack.OFFSETS_DELETED, SetBack.COMMITS_DELETED, SetBack.TWIN})
-"""Where there is new data at once; elsewhere the query first runs over what it has seen."""
+"""Faults with new data at once; with others the query first runs over old data."""
 COPIED = frozenset(
     {SetBack.COPY_1, SetBack.COPY_2, SetBack.COPY_10, SetBack.OTHER_LIMITS, SetBack.NO_DATA, SetBack.TWIN}
 )
 _STARTING_OFFSETS = re.compile(r"startingOffsets=(\{\S*\})")
 _TAKE_BACK = re.compile(r"sparkonce offsets rewind (?:\S+|<[^>]*>) (--to-version \d+ --restore)")
 _LONG_AGO_S = 1_600_000_000
-"""Files get times of their own, a second apart: the file source reads them in that order."""
+"""Files get different times, a second apart: the file source reads them in that order."""
 
 Course = Generator[Setup, str | None, None]
 
@@ -65,7 +65,7 @@ class CourseError(RuntimeError):
 
 @dataclass(slots=True)
 class Running:
-    """One cell on its way."""
+    """A cell that is running."""
 
     cell: SetBackCell
     folder: Path
@@ -79,23 +79,23 @@ class Running:
     runs: int = 0
     moments: list[Moment] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    """With which runs ended, those before the checkpoint was set back too."""
+    """The errors of runs, including those before the checkpoint was set back."""
     refused: str | None = None
-    """What the query said when it refused to go on."""
+    """The error with which the query did not continue."""
     set_back: bool = False
     plan: CrashPlan | None = None
 
     @property
     def app_id(self) -> str:
-        """The name of its pipeline; Kafka remembers names, so no two cells of any runs have the same."""
+        """The name of its pipeline; Kafka remembers names, so they are unique over all runs."""
         return f"{self.cell.name}_{self.topic}"
 
     def note(self, lane: str, what: str) -> None:
-        """Put a moment on the timeline."""
+        """Add an event to the timeline."""
         self.moments.append(Moment(time.monotonic() - self.began_s, lane, what))
 
     def setup(self) -> Setup:
-        """Describe its query."""
+        """Return its query."""
         cell = self.cell
         return Setup(
             self.app_id, self.bootstrap_servers, self.topic, str(self.folder),
@@ -104,11 +104,11 @@ class Running:
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark keeps the query's checkpoint."""
+        """The query's checkpoint."""
         return Path(self.setup().checkpoint)
 
     def feed(self, batches: int) -> None:
-        """Produce records and files for so many batches."""
+        """Produce records and files for some batches."""
         records = range(self.records, self.records + batches * RECORDS_PER_BATCH)
         if self.cell.query is not Query.FILES:
             Sending.begin(self.bootstrap_servers, self.topic, make(records)).finish()
@@ -119,34 +119,34 @@ class Running:
             self.files += batches
 
     def save(self, name: str) -> Path:
-        """Copy the checkpoint; returns the copy."""
+        """Copy the checkpoint; return the copy."""
         copy = self.folder / name
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.checkpoint, copy)
         return copy
 
     def put_back(self, copy: Path, what: str) -> None:
-        """Have a copy in the checkpoint's place."""
+        """Replace the checkpoint by a copy."""
         shutil.rmtree(self.checkpoint)
         shutil.copytree(copy, self.checkpoint)
         self.note("checkpoint", what)
 
     def save_table(self) -> Path:
-        """Copy the table, if it is to be put back; returns the copy."""
+        """Copy the table, if it is to be restored; return the copy."""
         copy = self.folder / "table-copy"
         if self.cell.setback is SetBack.TABLE_COPY:
             shutil.copytree(self.setup().table, copy)
         return copy
 
     def put_table_back(self, copy: Path) -> None:
-        """Have a copy in the table's place."""
+        """Replace the table by a copy."""
         shutil.rmtree(self.setup().table)
         shutil.copytree(copy, self.setup().table)
         self.set_back = True
         self.note("checkpoint", "stays, and the table is put back from a copy")
 
     def delete_table(self) -> Path:
-        """Delete the table; returns the checkpoint that goes with it, an empty folder."""
+        """Delete the table; return the checkpoint that fits it, an empty folder."""
         shutil.rmtree(self.setup().table)
         self.set_back = True
         self.note("checkpoint", "stays, and the table is deleted")
@@ -160,11 +160,11 @@ class Running:
         return max((int(path.name) for path in folder.glob("*") if path.name.isdecimal()), default=-1)
 
     def version(self) -> int:
-        """Return the version of the table that is to be taken back; -1 if none is."""
+        """Return the version of the table to rewind; -1 if none is."""
         return DeltaTable(self.setup().table).version() if self.cell.setback is SetBack.REWOUND else -1
 
     def take_table_back(self, *options: str) -> None:
-        """Run the command that takes rows and offsets of the table back.
+        """Run the command that rewinds the table's rows and offsets.
 
         Raises:
             CourseError: if it fails.
@@ -180,10 +180,10 @@ class Running:
 
 
 def course(one: Running) -> Course:
-    """Go through the cell, from its topic to the last run.
+    """Run the cell, from its topic to the last run.
 
     Raises:
-        CourseError: if it did not go as it must.
+        CourseError: if it did not run as it must.
     """
     _prepare(one)
     one.feed(FIRST_BATCHES)
@@ -223,7 +223,7 @@ def _prepare(one: Running) -> None:
 
 
 def _run_on(one: Running) -> Course:
-    """Go on to where the checkpoint is to be set back."""
+    """Run until the checkpoint is to be set back."""
     rounds = ROUNDS.get(one.cell.setback, USUAL_ROUNDS)
     for number, batches in enumerate(rounds, 1):
         one.feed(batches)
@@ -234,9 +234,9 @@ def _run_on(one: Running) -> Course:
 
 
 def _crash_without_data(one: Running) -> Course:
-    """Fail at the beginning of the batch without data that follows the next one.
+    """Fail at the start of the batch without data that follows the next one.
 
-    Other sinks than ours have no crash points; there the batch does not come, and the result is the same.
+    Other sinks than ours have no crash points; there the batch is missing, and the result is the same.
     """
     if one.cell.compares_only:
         yield from _goes_well(one, replace(one.setup(), batches_without_data=False))
@@ -253,7 +253,7 @@ def _crash_without_data(one: Running) -> Course:
 
 
 def _set_back(one: Running, copy: Path) -> Setup:
-    """Do to the checkpoint what the cell says; returns how the query runs then."""
+    """Set the checkpoint back as the cell says; return how the query runs then."""
     setback, setup = one.cell.setback, one.setup()
     if setback in COPIED:
         before = one.newest("offsets")
@@ -272,7 +272,7 @@ def _set_back(one: Running, copy: Path) -> Setup:
 
 
 def _other_twin(one: Running, other: Path) -> Course:
-    """Go on with the checkpoint that was in use before, when the copy has written."""
+    """Continue with the checkpoint that was in use before, when the copy has written."""
     last_writer = one.save("copy")
     one.put_back(other, "is the other copy again")
     one.feed(1)
@@ -281,7 +281,7 @@ def _other_twin(one: Running, other: Path) -> Course:
 
 
 def _way_out(one: Running, error: str, fits: Path) -> Course:
-    """Check that a refusal names the way out, and take it; the checkpoint that ``fits`` goes with the result."""
+    """Check that an error names the remedy, and apply it; the checkpoint ``fits`` belongs to the result."""
     one.refused = error
     if one.cell.compares_only:
         return

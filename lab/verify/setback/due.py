@@ -1,7 +1,7 @@
-"""Which rows are due: worked out from the numbers of the records, by arithmetic, and from nothing that a query wrote.
+"""The expected rows, computed from the records' numbers only, and not from anything that a query wrote.
 
 Record ``n`` has the event time `at_s(n)`; records come in the order of their numbers and none is late. A row is a key
-and a value; no two rows of a result that is right have the same key.
+and a value; the rows of a correct result have different keys.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from lab.verify.setback.cells import Query
 
 BEGIN_S = 1_000_000
 STEP_S = 3
-"""Event time from one record to the next."""
+"""Event time between two records."""
 WINDOW_S = 10
 JOIN_WITHIN_S = 5
-"""How long after a left row its match may come; no watermark falls on that border, since all are multiples of 3."""
+"""The time limit of a left row's match; no watermark equals that limit, since all are multiples of 3."""
 KEYS = 3
 """Keys of arbitrary state."""
 LINES = 2
 """Lines of each file."""
 REPEATED_AFTER = 4
-"""A repeated record is the one so many before it: never in the same batch."""
+"""A repeated record equals the one this many before it: never in the same batch."""
 
 Row = tuple[str, str]
 
 
 def at_s(number: int) -> int:
-    """Event time of a record."""
+    """Return the event time of a record."""
     return BEGIN_S + STEP_S * number
 
 
 def is_repeated(number: int) -> bool:
-    """Whether a record says the same as an earlier one."""
+    """Whether a record repeats an earlier one."""
     return number % 3 == 2 and number >= REPEATED_AFTER
 
 
@@ -42,7 +42,7 @@ def has_match(pair: int) -> bool:
 
 
 def due(query: Query, records: int, files: int) -> set[Row]:
-    """Return all rows that are due after so many records and files, when the query has nothing left to do."""
+    """Return all expected rows after these records and files, when the query has nothing left to do."""
     of_files = {(f"file {number}-{line}", "") for number in range(files) for line in range(LINES)}
     if query is Query.FILES:
         return of_files

@@ -1,4 +1,4 @@
-"""Runs set-back cells side by side in the Spark session of the crash matrix, and says what came of each."""
+"""Runs set-back cells side by side in the Spark session of the crash matrix, and returns their outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AUDITED = {
     Sink.MERGE: Result.MERGE,
     Sink.APPEND_WRITER: Result.APPEND_WRITER,
 }
-"""Whose tables the audit has a say about."""
+"""Sinks whose tables can be audited."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class SetBackEngine:
     around: Engine
 
     def run(self, cells: Sequence[SetBackCell]) -> Iterator[Outcome[SetBackCell]]:
-        """Run cells and yield their outcomes, each as soon as it is judged."""
+        """Run cells and yield each outcome as soon as it is known."""
         left, tries = list(cells), 0
         while left:
             tries += 1
@@ -73,7 +73,7 @@ class SetBackEngine:
         return active
 
     def _step(self, active: _Active, error: str | None, first: bool = False) -> None:
-        """Send how the last run ended, and start the next one if there is one."""
+        """Send the error of the last run, and start the next one if there is one."""
         try:
             active.setup = next(active.course) if first else active.course.send(error)
             active.began_s = time.monotonic()
@@ -81,10 +81,10 @@ class SetBackEngine:
         except StopIteration:
             active.over = True
         except SessionError:
-            raise  # nothing can be run at all
+            raise  # no cell can run
         except CourseError as trouble:
             active.over, active.trouble = True, str(trouble)
-        except Exception as trouble:  # one cell's trouble is not the others'
+        except Exception as trouble:  # an error of one cell does not affect the others
             active.over, active.trouble = True, f"{type(trouble).__name__}: {trouble}"
 
     def _look(self, active: _Active) -> None:
@@ -93,7 +93,7 @@ class SetBackEngine:
         if not over and time.monotonic() - active.began_s > RUN_LIMIT_S:
             active.trouble = f"run {active.one.runs} did not end within {RUN_LIMIT_S:g} s"
             active.over = True
-            self.around.kill_session()  # the others' runs end with it, and they say so
+            self.around.kill_session()  # the runs of the others end with it, and report that
         elif over:
             self._step(active, error)
 
@@ -103,7 +103,7 @@ class SetBackEngine:
         try:
             found = find(one.cell, one.setup(), one.records, one.files)
             wrong = wrong or self._why_wrong(one, found)
-        except Exception as error:  # a table that cannot be read is a finding, not the end of the run
+        except Exception as error:  # an unreadable table is a finding, not the end of the run
             wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
         moments = sorted([*one.moments, *commits(one.setup(), one.began_wall_s)], key=lambda each: each.at_s)
         if not self.around.keep:
@@ -131,7 +131,7 @@ class SetBackEngine:
         if left := left_behind(one.cell, one.setup()):
             return "; ".join(left)
         result = _AUDITED.get(one.cell.sink)
-        if result is None or one.cell.query is Query.FILES:  # files have no offsets of ours
+        if result is None or one.cell.query is Query.FILES:  # files have no stored offsets
             return None
         return self.around.second_opinion(one.setup(), result)
 
@@ -145,7 +145,7 @@ def _remark(one: Running, found: Found) -> str:
 
 @dataclass(slots=True)
 class _Active:
-    """A course, and the run that it waits for."""
+    """A course, and its current run."""
 
     one: Running
     course: Course
@@ -156,5 +156,5 @@ class _Active:
 
     @property
     def query(self) -> str:
-        """The name of the present run."""
+        """The name of the current run."""
         return f"{self.one.folder.name}#{self.one.runs}"

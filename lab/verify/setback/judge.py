@@ -1,6 +1,6 @@
-"""Judges the rows of a set-back cell by those that are due, and what a run says that refuses to go on.
+"""Judges the rows of a set-back cell by the expected ones, and the error of a run that does not continue.
 
-Tables are read with delta-rs, topics with librdkafka, the database with sqlite3; nothing of the product has a say.
+Tables are read with delta-rs, topics with librdkafka, the database with sqlite3; no code of the product is used.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of the rows that are due."""
+    """The fate of the expected rows."""
 
     due: int
     lost: int
     duplicated: int
     strange: tuple[str, ...]
-    """What is there and is not due, in words: examples."""
+    """Unexpected rows, in words: examples."""
 
     @property
     def is_right(self) -> bool:
-        """Whether each row that is due is there once, and nothing else."""
+        """Whether each expected row occurs once, and nothing else."""
         return not (self.lost or self.duplicated or self.strange)
 
     def __str__(self) -> str:
@@ -48,17 +48,17 @@ class Found:
 
 
 def names_way_out(error: str) -> bool:
-    """Whether an error is a refusal of ours that says how to go on."""
+    """Whether an error is ours and names the remedy."""
     return _OURS.match(error) is not None and _WAY_OUT.search(error) is not None
 
 
 def is_sparks_own(cell: SetBackCell, error: str) -> bool:
-    """Whether Spark itself refuses: it runs the batch before the deleted one again, which ``commits`` has already."""
+    """Whether it is Spark's own error: it repeats the batch before the deleted one, which is in ``commits`` already."""
     return cell.setback is SetBack.OFFSETS_DELETED and _COMMITTED_ALREADY in error
 
 
 def compare(wanted: Iterable[Row], there: Iterable[Row]) -> Found:
-    """Hold the rows that are there against those that are due, each once."""
+    """Compare the rows with the expected ones, each once."""
     expected, found = set(wanted), Counter(there)
     strange = sorted(row for row in found if row not in expected)
     words = f"{len(strange)} not due: {', '.join(map(str, strange[:_EXAMPLES]))}"
@@ -80,7 +80,7 @@ def find(cell: SetBackCell, setup: Setup, records: int, files: int) -> Found:
 
 
 def left_behind(cell: SetBackCell, setup: Setup) -> list[str]:
-    """Return what must not be left in Kafka, in words: open transactions, and offsets that are not the ends.
+    """Return leftovers in Kafka that must not exist, in words: open transactions, and offsets that are not the ends.
 
     Raises:
         LoadError: if the broker returns an error.
@@ -119,7 +119,7 @@ def _of_table(setup: Setup, merged: bool) -> Iterator[Row]:
 
 
 def _dead_row(letter: Delivered) -> Row:
-    """Return the row that a dead letter stands for; one that the rule lets pass is not due."""
+    """Return the row of a dead letter; one that the rule accepts is not expected."""
     number = _text(letter.value).rpartition(" ")[2]
     return f"record {number}", "" if is_rejected(letter.value or b"") else "rejected in spite of the rule"
 

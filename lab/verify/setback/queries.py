@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.verify.pipelines import Place
+from lab.verify.pipelines import Locations
 from lab.verify.records import PARTITIONS, REJECTED_EVERY
 from lab.verify.setback.cells import Query, Sink, StateStore
 from lab.verify.setback.due import BEGIN_S, JOIN_WITHIN_S, KEYS, REPEATED_AFTER, STEP_S, WINDOW_S
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value")
 COUNT_COLUMN = "n"
-"""Of a merged table: how often the row was merged; 1 where a row replaces another."""
+"""In a merged table: how often the row was merged; 1 where a row replaces another."""
 _PROVIDERS = {
     StateStore.HDFS: "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     StateStore.ROCKSDB: "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 _DEDUPLICATION_DELAY = "60 seconds"
-"""Longer than a repeated record is behind the first one, so that none of the two is late."""
+"""Longer than the distance of a repeated record from the first one, so that neither is late."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setup(Place):
-    """One run of one query: to what is there now, then it ends."""
+class Setup(Locations):
+    """One run of one query: to the current end, then it ends."""
 
     query: str
     state: str
@@ -46,17 +46,17 @@ class Setup(Place):
 
     @property
     def files(self) -> Path:
-        """What a file source reads."""
+        """The folder of a file source."""
         return Path(self.folder) / "files"
 
     @property
     def output_topic(self) -> str | None:
-        """Where rows, or those that are rejected, are sent; None if none are."""
+        """The topic of rows, or of rejected ones; None if there are none."""
         return f"{self.topic}-out" if Sink(self.sink) in (Sink.TOPIC, Sink.DEAD_LETTERS) else None
 
     @property
     def offset_store(self) -> str | None:
-        """What the option ``offsetStore`` names for the source; None where it cannot read the result's offsets."""
+        """The source's option ``offsetStore``; None if it cannot read the result's offsets."""
         return {
             Sink.APPEND: f"delta:{self.table}",
             Sink.DEAD_LETTERS: f"delta:{self.table}",
@@ -67,8 +67,8 @@ class Setup(Place):
 
 
 def start(spark: SparkSession, setup: Setup) -> StreamingQuery:
-    """Start the query, which ends on its own."""
-    session = spark.newSession()  # settings of its own: queries run side by side
+    """Start the query, which ends by itself."""
+    session = spark.newSession()  # its own settings: queries run side by side
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(setup.batches_without_data).lower())
     if (provider := _PROVIDERS.get(StateStore(setup.state))) is not None:
@@ -158,7 +158,7 @@ def _numbered(spark: SparkSession, setup: Setup) -> DataFrame:
 
 
 def _number(key: tuple[Any], groups: Iterable[Any], state: Any) -> Iterator[Any]:
-    """Count the records of a key, on from where its state stands."""
+    """Count the records of a key, on from its state."""
     import pandas
 
     before = state.get[0] if state.exists else 0
@@ -224,7 +224,7 @@ def _appending_by_delta_spark(rows: DataFrame, setup: Setup) -> DataStreamWriter
 
 
 def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
-    """Insert a row that is new, and count one that is known: what comes twice is to be seen."""
+    """Insert a new row, and count a known one, so that duplicates are visible."""
     merge = target.alias("t").merge(rows.alias("s"), "t.key = s.key AND t.value = s.value")
     return merge.whenMatchedUpdate(set={COUNT_COLUMN: f"t.{COUNT_COLUMN} + s.{COUNT_COLUMN}"}).whenNotMatchedInsertAll()
 

@@ -1,4 +1,4 @@
-"""What came of set-back cells, as tables: a row for each way to set back, a column for each query.
+"""Outcomes of set-back cells as tables: a row for each way to set back, a column for each query.
 
 As Markdown, from a file that ``python -m lab.verify --json`` wrote:
 
@@ -23,7 +23,7 @@ _NEVER = "·"
 
 
 def short(remark: str | None, wrong: str | None) -> str:
-    """Return what a remark says, in a few words."""
+    """Return a remark, shortened."""
     text = remark or ""
     if wrong is not None:
         return f"WRONG: {text or wrong}"
@@ -34,7 +34,7 @@ def short(remark: str | None, wrong: str | None) -> str:
 
 
 def rows(said: Mapping[SetBackCell, str], sink: Sink) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the rows of one sink's table; state stores that agree share a word."""
+    """Return the head and the rows of one sink's table; state stores with equal outcomes share a word."""
     queries = [query for query in Query if any((cell.query, cell.sink) == (query, sink) for cell in said)]
     lines = []
     for setback in SetBack:
@@ -53,7 +53,7 @@ def _slot(said: Mapping[SetBackCell, str], setback: SetBack, query: Query, sink:
 
 
 def section(outcomes: Sequence[Outcome[SetBackCell]]) -> str:
-    """Return the part of the HTML page about these cells; nothing if none ran."""
+    """Return the HTML page's part about these cells; empty if none ran."""
     if not outcomes:
         return ""
     said = {each.cell: short(each.remark, each.wrong) for each in outcomes}
@@ -76,7 +76,7 @@ def _sinks(said: Iterable[SetBackCell]) -> list[Sink]:
 
 
 def markdown(outcomes: Iterable[Mapping[str, object]]) -> str:
-    """Return the tables of outcomes as ``--json`` writes them; cells of other dimensions are left out."""
+    """Return the tables of outcomes from ``--json``, without cells of other dimensions."""
     known = {cell.name: cell for cell in all_setbacks()}
     said = {}
     for outcome in outcomes:

@@ -13,7 +13,7 @@ from lab.bench.load import LoadError, create_topic, delete_topic, records_in
 from lab.bench.ready import await_records, start_ours
 from lab.bench.requests import TRANSACTION_RECORDS, transactions_per_second
 from lab.bench.scale import group_per_second
-from lab.bench.wire import Connection, api_versions, produce_frame, requests_per_second, round_trip_s
+from lab.bench.wire import BrokerConnection, api_versions, produce_frame, requests_per_second, round_trip_s
 from sparkonce import EmbeddedBroker
 
 
@@ -43,12 +43,12 @@ def test_more_connections_than_requests_send_one_each(servers: str) -> None:
 
 
 def test_a_refused_batch_fails_the_benchmark(servers: str) -> None:
-    with Connection(servers) as connection, pytest.raises(LoadError, match="error 3"):
+    with BrokerConnection(servers) as connection, pytest.raises(LoadError, match="error 3"):
         round_trip_s(connection, produce_frame("absent", 0, 1, 10))
 
 
 def test_an_answer_may_come_in_pieces() -> None:
-    connection = Connection.__new__(Connection)
+    connection = BrokerConnection.__new__(BrokerConnection)
     connection._received = bytearray()
 
     class Pieces:

@@ -10,7 +10,7 @@ import pytest
 
 from lab.history import HistoryError, check_history, events_of, judge, read_history
 from lab.history.__main__ import NOT_JUDGED, main
-from lab.history.events import Isolation, Place, RecordRead, SendSucceeded, Startup
+from lab.history.events import Isolation, PartitionOffset, RecordRead, SendSucceeded, Startup
 
 PLACE = {"topic": "t", "partition": 0, "offset": 0}
 ACKNOWLEDGED = {"name": "producer_send_success", "client": "p", "key": None, "value": "a", **PLACE}
@@ -39,7 +39,7 @@ def test_the_output_of_kafkas_own_tools_is_read(tmp_path: Path) -> None:
     assert startup.client == str(file)
     assert isinstance(acknowledged, SendSucceeded)
     assert isinstance(read, RecordRead)
-    assert acknowledged.place == read.place == Place("t", 0, 0)
+    assert acknowledged.place == read.place == PartitionOffset("t", 0, 0)
     assert check_history(read_history([file])) == []
 
 

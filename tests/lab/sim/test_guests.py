@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from lab.sim.campaign import run_one, run_seeds
+from lab.sim.clients.admin_checker import has_admin_checker
 from lab.sim.clients.belief import Belief
 from lab.sim.clients.bulk import has_bulk
 from lab.sim.clients.inspector import has_inspector
-from lab.sim.clients.lodger import has_lodger
-from lab.sim.clients.steward import has_steward
+from lab.sim.clients.offsets_checker import has_offsets_checker
 from lab.sim.machine.settings import has_metrics
 from lab.sim.machine.standalone import STANDALONE, has_standalone
 from lab.sim.plan import plan_of
@@ -56,18 +56,19 @@ def test_what_is_not_answered_may_be_done_at_any_later_time() -> None:
 
 
 def test_nothing_is_violated() -> None:
-    assert not run_seeds([seeds_with(has, 1)[0] for has in (has_steward, has_bulk, has_metrics)]).violations
+    assert not run_seeds([seeds_with(has, 1)[0] for has in (has_admin_checker, has_bulk, has_metrics)]).violations
 
 
 def test_a_setting_that_is_acknowledged_and_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Controller, "change_settings", lambda *_: [])
-    assert violated(seeds_with(has_steward, 4)) == "administered"
+    assert violated(seeds_with(has_admin_checker, 4)) == "administered"
 
 
 def test_a_deletion_that_is_acknowledged_and_not_done_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Controller, "delete_topic", lambda *_: [])
-    without_lodger = seeds_with(lambda seed: has_steward(seed) and not has_lodger(seed), 4)  # which would notice, too
-    assert violated(without_lodger) == "administered"
+    # an offsets checker would notice, too
+    without_offsets_checker = seeds_with(lambda seed: has_admin_checker(seed) and not has_offsets_checker(seed), 4)
+    assert violated(without_offsets_checker) == "administered"
 
 
 def test_answers_in_another_order_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +86,8 @@ def test_metrics_that_are_not_true_are_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert violated(seeds_with(has_metrics, 1)) == "metrics-true"
 
 
-def has_lodger_alone(seed: int) -> bool:
-    return has_standalone(seed) and has_lodger(seed, STANDALONE)
+def has_offsets_checker_alone(seed: int) -> bool:
+    return has_standalone(seed) and has_offsets_checker(seed, STANDALONE)
 
 
 def has_classic_group(seed: int) -> bool:
@@ -96,7 +97,7 @@ def has_classic_group(seed: int) -> bool:
 
 def test_offsets_that_are_kept_for_too_long_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupCoordinator, "remove_expired", lambda _: None)
-    assert violated(seeds_with(has_lodger_alone, 2)) == "offsets-kept"
+    assert violated(seeds_with(has_offsets_checker_alone, 2)) == "offsets-kept"
 
 
 def test_offsets_of_an_aborted_transaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +105,7 @@ def test_offsets_of_an_aborted_transaction_are_noticed(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         PendingOffsets, "end", lambda self, partition, producer_id, _: end(self, partition, producer_id, True)
     )
-    assert violated(seeds_with(has_lodger_alone, 4)) == "offsets-kept"
+    assert violated(seeds_with(has_offsets_checker_alone, 4)) == "offsets-kept"
 
 
 def test_a_group_that_is_described_without_a_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

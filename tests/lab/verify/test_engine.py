@@ -21,7 +21,7 @@ from lab.verify.engine import Engine
 from lab.verify.matrix import full
 from lab.verify.outcomes import SecondOpinion
 from lab.verify.pipelines import Pipeline
-from lab.verify.records import Record, read_topic
+from lab.verify.records import TopicRecord, read_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
 
@@ -100,7 +100,7 @@ def outcome_of(
     return outcome, engine.fake
 
 
-def write(pipeline: Pipeline, records: list[Record]) -> None:
+def write(pipeline: Pipeline, records: list[TopicRecord]) -> None:
     columns: dict[str, list[object]] = {name: [] for name in ("key", "value", "partition", "offset")}
     for record in records:
         for name, values in columns.items():
@@ -108,7 +108,7 @@ def write(pipeline: Pipeline, records: list[Record]) -> None:
     write_deltalake(pipeline.table, pa.table(columns), mode="append")
 
 
-def records_of(pipeline: Pipeline) -> list[Record]:
+def records_of(pipeline: Pipeline) -> list[TopicRecord]:
     return read_topic(pipeline.bootstrap_servers, pipeline.topic)
 
 
@@ -258,7 +258,7 @@ def test_a_second_try_meets_no_plan_of_the_first(kafka: Kafka, tmp_path: Path) -
 
 
 def copy(
-    pipeline: Pipeline, records: list[Record], transactional_id: str | None = None, timeout_ms: int = 60_000
+    pipeline: Pipeline, records: list[TopicRecord], transactional_id: str | None = None, timeout_ms: int = 60_000
 ) -> Producer:
     """Send records to the pipeline's topic; with an id, in a transaction that is left open."""
     settings: dict[str, object] = {"bootstrap.servers": pipeline.bootstrap_servers}
@@ -274,7 +274,7 @@ def copy(
     return producer
 
 
-def store_offsets(pipeline: Pipeline, records: list[Record]) -> None:
+def store_offsets(pipeline: Pipeline, records: list[TopicRecord]) -> None:
     ends = {record.partition: record.offset + 1 for record in records}
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": pipeline.app_id})
     wanted = [TopicPartition(pipeline.topic, partition, offset) for partition, offset in ends.items()]

@@ -10,14 +10,14 @@ from deltalake import write_deltalake
 
 from lab.verify.cells import Shows
 from lab.verify.judge import Row, judge, judge_copies, judge_dead_letters, read_rows
-from lab.verify.records import Delivered, Record, document, is_rejected, make, make_documents
+from lab.verify.records import Delivered, TopicRecord, document, is_rejected, make, make_documents
 
-TOPIC = [Record(number % 2, number // 2, b"k%d" % number, b"v%d" % number) for number in range(6)]
+TOPIC = [TopicRecord(number % 2, number // 2, b"k%d" % number, b"v%d" % number) for number in range(6)]
 BATCH = 3
 SENT = [(record.key, record.value) for record in TOPIC]
 
 
-def rows(*records: Record) -> list[Row]:
+def rows(*records: TopicRecord) -> list[Row]:
     return [Row(record, 1) for record in records]
 
 
@@ -63,8 +63,8 @@ def test_how_often_a_record_may_come_is_bounded() -> None:
 
 
 def test_a_row_that_is_no_record_is_wrong_whatever_must_be_shown() -> None:
-    elsewhere = Record(1, 99, b"k0", b"v0")
-    changed = Record(TOPIC[0].partition, TOPIC[0].offset, b"k0", b"something else")
+    elsewhere = TopicRecord(1, 99, b"k0", b"v0")
+    changed = TopicRecord(TOPIC[0].partition, TOPIC[0].offset, b"k0", b"something else")
     for strange in (elsewhere, changed):
         verdict = judge(SENT, TOPIC, rows(*TOPIC[1:], strange))
         assert "rows that are not records of the topic" in (verdict.contradicts(Shows.NEITHER, BATCH) or "")
@@ -72,7 +72,7 @@ def test_a_row_that_is_no_record_is_wrong_whatever_must_be_shown() -> None:
 
 
 def test_the_broker_is_judged_too() -> None:
-    twice = [*TOPIC, Record(0, 3, *SENT[0])]
+    twice = [*TOPIC, TopicRecord(0, 3, *SENT[0])]
     assert "in the topic twice" in (judge(SENT, twice, rows(*TOPIC)).contradicts(Shows.NEITHER, BATCH) or "")
     assert judge(SENT, twice, rows(*twice)).duplicated == 1
     assert "not in the topic" in (judge(SENT, TOPIC[1:], rows(*TOPIC[1:])).contradicts(Shows.LOSS, BATCH) or "")
@@ -85,13 +85,13 @@ def test_tables_are_read_with_their_counts(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "table"), pa.table(columns))
     found = read_rows(tmp_path / "table", merged=True)
     assert sorted(found, key=lambda row: row.times) == [
-        Row(Record(0, 0, b"a", b"c"), 1),
-        Row(Record(1, 5, b"b", b"d"), 2),
+        Row(TopicRecord(0, 0, b"a", b"c"), 1),
+        Row(TopicRecord(1, 5, b"b", b"d"), 2),
     ]
     assert {row.times for row in read_rows(tmp_path / "table", merged=False)} == {1}
 
 
-def copies(*records: Record) -> list[Delivered]:
+def copies(*records: TopicRecord) -> list[Delivered]:
     return [Delivered(record.key, record.value) for record in records]
 
 
@@ -102,16 +102,20 @@ def test_copies_are_compared_by_key_and_value() -> None:
     for made_up in (Delivered(TOPIC[0].key, b"other"), Delivered(None, TOPIC[0].value), Delivered(TOPIC[0].key, None)):
         found = judge_copies(SENT, TOPIC, [*copies(*TOPIC), made_up])
         assert "copies of records that nobody sent" in (found.contradicts(Shows.NEITHER, BATCH) or "")
-    assert "in the topic twice" in "".join(judge_copies(SENT, [*TOPIC, Record(0, 3, *SENT[0])], copies(*TOPIC)).strange)
+    assert "in the topic twice" in "".join(
+        judge_copies(SENT, [*TOPIC, TopicRecord(0, 3, *SENT[0])], copies(*TOPIC)).strange
+    )
 
 
-RULED = [Record(partition, number // 2, key, value) for number, (partition, key, value) in enumerate(make(range(6)))]
+RULED = [
+    TopicRecord(partition, number // 2, key, value) for number, (partition, key, value) in enumerate(make(range(6)))
+]
 RULED_SENT = [(record.key, record.value) for record in RULED]
 GOOD = [record for record in RULED if not is_rejected(record.value)]
 BAD = [record for record in RULED if is_rejected(record.value)]
 
 
-def letter(record: Record, **changed: bytes | None) -> Delivered:
+def letter(record: TopicRecord, **changed: bytes | None) -> Delivered:
     headers = {
         "reason": b"the rule",
         "topic": b"input",
@@ -144,7 +148,7 @@ def test_good_records_belong_in_the_table_and_others_in_the_dead_letters() -> No
     ],
 )
 def test_what_is_in_the_wrong_place_or_has_no_origin_is_strange(
-    table: list[Record], letters: list[Delivered], says: str
+    table: list[TopicRecord], letters: list[Delivered], says: str
 ) -> None:
     verdict = judge_dead_letters(RULED_SENT, RULED, rows(*table), letters, "input")
     assert says in (verdict.contradicts(Shows.NEITHER, BATCH) or "")

@@ -18,7 +18,7 @@ from lab.sim.clients.client import Address, Client
 from lab.sim.machine.machine import METADATA, Machine
 from lab.sim.machine.process import DATA, Process
 from lab.sim.machine.settings import FIRST_PORT
-from lab.sim.plan import Durability, Plan, Settings, TopicPlan
+from lab.sim.plan import Durability, SeedPlan, Settings, TopicPlan
 from lab.sim.simulation import Simulation
 from lab.sim.world import World
 from sparkonce.broker_lite.cluster.member import ClusterMember
@@ -116,7 +116,7 @@ class Script(World):
             for name in ("t", OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
         )
         super().__init__(
-            Plan(0, CONTROLLER, Durability.BUDGETED, 2, topics, (), (), (), _OF_CLIENTS, ()), tracing=False
+            SeedPlan(0, CONTROLLER, Durability.BUDGETED, 2, topics, (), (), (), _OF_CLIENTS, ()), tracing=False
         )
         self._simulation = Simulation(self)
         self._simulation.between_brokers.has_strangers = False

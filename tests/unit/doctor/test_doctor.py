@@ -29,8 +29,8 @@ from sparkonce import EmbeddedBroker
 from sparkonce.connectors.runtime.spark_version import complaint
 from sparkonce.jobs.cli.doctor import spark
 from sparkonce.jobs.cli.doctor.findings import State
-from sparkonce.jobs.cli.doctor.from_there import Places, look
 from sparkonce.jobs.cli.doctor.stores import PROBE
+from sparkonce.jobs.cli.doctor.worker_checks import Endpoints, look
 from sparkonce.jobs.cli.doctor.workers import reason
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.locations import Location
@@ -262,7 +262,7 @@ def test_the_reason_of_a_job_that_failed(error: str, said: str) -> None:
 
 def test_a_worker_looks_at_its_machine(kafka_broker: EmbeddedBroker, tmp_path: Path) -> None:
     kafka = {"kafka.bootstrap.servers": kafka_broker.bootstrap_servers}
-    places = Places(kafka, ["nowhere"], str(tmp_path / "table"), str(tmp_path / "checkpoint"))
+    places = Endpoints(kafka, ["nowhere"], str(tmp_path / "table"), str(tmp_path / "checkpoint"))
     found = {what: (state, text) for what, text, state, _ in look(places.as_document())}
     assert found == {
         "machine code": ("ok", "compiled functions run"),
@@ -274,7 +274,7 @@ def test_a_worker_looks_at_its_machine(kafka_broker: EmbeddedBroker, tmp_path: P
 
 def test_a_trust_store_that_a_worker_does_not_have(kafka_broker: EmbeddedBroker, tmp_path: Path) -> None:
     kafka = {"kafka.bootstrap.servers": kafka_broker.bootstrap_servers, "kafka.security.protocol": "SSL"}
-    places = Places({**kafka, "kafka.ssl.truststore.location": str(tmp_path / "trust.jks")})
+    places = Endpoints({**kafka, "kafka.ssl.truststore.location": str(tmp_path / "trust.jks")})
     (wrong,) = (text for _, text, state, _ in look(places.as_document()) if state == "WRONG")
     assert f"kafka.ssl.truststore.location={tmp_path / 'trust.jks'} cannot be read on " in wrong
     assert "the file must be on every machine that runs tasks" in wrong
@@ -285,7 +285,7 @@ def test_a_master_that_does_not_answer_is_told_before_spark_starts(monkeypatch: 
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
     monkeypatch.setattr("socket.create_connection", refused)
-    (found,) = spark.examine("spark://localhost:7999", Places())
+    (found,) = spark.examine("spark://localhost:7999", Endpoints())
     assert found.state is State.WRONG
     assert found.found == "no master answers at localhost:7999 (Connection refused)"
     assert spark.no_master("spark://localhost") == "'localhost' is not host:port"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkonce.jobs.cli.peek.decoding import Decoder, guessed
-from sparkonce.jobs.cli.peek.reading import Record
+from sparkonce.jobs.cli.peek.reading import FetchedRecord
 from sparkonce.jobs.cli.peek.showing import as_json, block, one_line, raw, safe, table
 from tests.cases import each_case
 
@@ -17,7 +17,7 @@ CONTENT = st.none() | st.binary(max_size=30) | st.text(max_size=30).map(str.enco
 JSON = st.dictionaries(st.text(max_size=5), st.text(max_size=5) | st.integers(), max_size=3)
 VALUES = CONTENT | JSON.map(lambda each: json.dumps(each, ensure_ascii=False).encode())
 RECORDS = st.builds(
-    Record,
+    FetchedRecord,
     st.integers(0, 9),
     st.integers(0, 99),
     st.integers(-1, 2**60),
@@ -40,7 +40,7 @@ def of_value(value: bytes | None) -> Record:
 
 
 @given(st.lists(RECORDS, max_size=4), st.none() | st.integers(10, 80))
-def test_a_terminal_gets_printable_characters_only(records: list[Record], width: int | None) -> None:
+def test_a_terminal_gets_printable_characters_only(records: list[FetchedRecord], width: int | None) -> None:
     decoded = Decoder(None).decode(records)
     lines = list(table(decoded, width))
     assert len(lines) == len(records) + 1

@@ -11,7 +11,7 @@ import pytest
 
 from sparkonce.jobs.shared.events import NotedEvent, note, noted
 from sparkonce.jobs.ui.delta.checkpoints import read_checkpoint
-from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, Ends, Pipeline, _seen, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, EndOffsets, Pipeline, _seen, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS
 from sparkonce.jobs.ui.delta.tables import TableWatches
 from sparkonce.jobs.ui.delta.timeline import Event
@@ -31,7 +31,7 @@ def found(
     known = look([str(query.checkpoint) for query in queries if query.checkpoint.exists()], tables, {})
     assert known.problems == {}
     assert known.still_reading == ()
-    known_ends = Ends(lambda topic, _, partition: (ends or {}).get((topic, partition)), ends_at_ms)
+    known_ends = EndOffsets(lambda topic, _, partition: (ends or {}).get((topic, partition)), ends_at_ms)
     return pipelines(known, known_ends, now_ms())
 
 
@@ -143,7 +143,7 @@ def test_a_copy_of_a_checkpoint_is_told(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(query.checkpoint, copy)
     known = look([str(query.checkpoint), str(copy)], [TableWatches({}).at(str(query.table))], {})
-    (pipeline,) = pipelines(known, Ends(lambda *_: None), now_ms())
+    (pipeline,) = pipelines(known, EndOffsets(lambda *_: None), now_ms())
     assert len(pipeline.others) == 1
     assert "another checkpoint of this query" in pipeline.others[0].what
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_without_a_known_table(tmp_path: Path) -> None:
     query = Query(tmp_path)
     query.log(0, 10, partitions=2)
     known = look([str(query.checkpoint)], [], {})
-    (pipeline,) = pipelines(known, Ends(lambda *_: 15), now_ms())
+    (pipeline,) = pipelines(known, EndOffsets(lambda *_: 15), now_ms())
     assert (pipeline.name, pipeline.guarantee, pipeline.sinks) == ("checkpoint-q", "not known", ())
     assert [(each.planned, each.stored, each.lag) for each in pipeline.partitions] == [(10, None, 5)] * 2
     (line,) = timeline_of(pipeline).lines
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     known = look([str(query.checkpoint), str(tmp_path / "empty")], [TableWatches({}).at(str(tmp_path / "none"))], {})
     assert set(known.problems) == {str(tmp_path / "empty"), str(tmp_path / "none")}
-    assert len(pipelines(known, Ends(lambda *_: None), now_ms())) == 1
+    assert len(pipelines(known, EndOffsets(lambda *_: None), now_ms())) == 1
 
 
 def test_a_source_of_another_kind_has_no_partitions(tmp_path: Path) -> None:

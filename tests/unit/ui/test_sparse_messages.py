@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from sparkonce.jobs.cli.peek.decoding import Decoder
-from sparkonce.jobs.cli.peek.reading import Record, TopicReader
+from sparkonce.jobs.cli.peek.reading import FetchedRecord, TopicReader
 from sparkonce.jobs.ui.kafka.messages import BUDGET_S, Messages, Screen, Search
 
 ANY = Search()
@@ -23,11 +23,11 @@ class SparseReader:
     def __init__(self) -> None:
         self.asked = 0
 
-    def read(self, partition: int, start: int, end: int, _key: bytes | None = None) -> Generator[Record]:
+    def read(self, partition: int, start: int, end: int, _key: bytes | None = None) -> Generator[FetchedRecord]:
         self.asked += end - start
         for offset in OFFSETS[partition]:
             if start <= offset < end:
-                yield Record(partition, offset, offset, 0, b"k", b"v", ())
+                yield FetchedRecord(partition, offset, offset, 0, b"k", b"v", ())
 
 
 def offsets(screen: Screen) -> list[int]:

@@ -16,7 +16,7 @@ from sparkonce.jobs.ui.delta.proof import Level, Statement, prove
 from sparkonce.jobs.ui.delta.ranges import Covering, RangeIndex, Restore
 from sparkonce.jobs.ui.delta.rows import Condition, ConditionError, UnsearchableError
 from sparkonce.jobs.ui.delta.tables import TableWatch, TableWatches
-from sparkonce.jobs.ui.delta.tracing import Record, trace_record, trace_rows
+from sparkonce.jobs.ui.delta.tracing import SourceRecord, trace_record, trace_rows
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, Move
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
@@ -66,7 +66,7 @@ def test_a_row_is_of_one_record_batch_and_commit(tmp_path: Path) -> None:
     assert found.is_whole
     assert found.ruled_out == 2
     assert trace.row.values == {"partition": 0, "offset": 17, "city": "c7"}
-    assert trace.record == Record("topic", 0, 17)
+    assert trace.record == SourceRecord("topic", 0, 17)
     assert trace.batch is not None
     assert trace.batch.batch is not None
     assert (trace.batch.version, trace.batch.batch.record.batch_id) == (2, 1)
@@ -97,7 +97,7 @@ def test_a_record_leads_to_its_row(tmp_path: Path) -> None:
     trace = trace_record(watch, "topic", 0, 25)
     assert [proof.level for proof in trace.proofs] == [Level.PROVEN]
     assert [each.row.values["city"] for each in trace.rows] == ["c5"]
-    assert trace.rows[0].record == Record("topic", 0, 25)
+    assert trace.rows[0].record == SourceRecord("topic", 0, 25)
     assert trace.files == ()
     assert trace_record(watch, "id", 0, 25).proofs == trace.proofs
 
@@ -203,7 +203,7 @@ def test_merged_files_lead_to_all_batches_or_by_columns_to_one(tmp_path: Path) -
     _, (trace,) = trace_rows(watch_of(query.table), where("offset = 17"))
     assert trace.added_by is not None
     assert trace.added_by.name == "OPTIMIZE"
-    assert trace.record == Record("topic", 0, 17)
+    assert trace.record == SourceRecord("topic", 0, 17)
     assert [each.version for each in trace.batches] == [2]
     assert trace.proofs[0].level is Level.PROVEN
 
@@ -298,7 +298,7 @@ def test_rows_of_partitions_whose_values_need_escapes(tmp_path: Path) -> None:
     query.write(0, [{"partition": 0, "offset": 1, "city": "a b/c=%"}, {"partition": 0, "offset": 2, "city": "d"}])
     watch = watch_of(query.table)
     found, (trace,) = trace_rows(watch, where("offset = 1"))
-    assert trace.record == Record("topic", 0, 1)
+    assert trace.record == SourceRecord("topic", 0, 1)
     found, (trace,) = trace_rows(watch, [Condition("city", "=", "a b/c=%")])
     assert found.ruled_out == 1
     assert trace.batch is not None

@@ -1,11 +1,10 @@
-"""An administrator that remembers what it has asked for: topics of its own, their settings, rules and users.
+"""An administrator that checks the results of its requests: its own topics, their settings, ACLs and users.
 
-A request without an answer may be carried out at any later time, or never. One that is answered with an error may have
-been carried out before it came a second time, to the next controller. So for each thing there are several states that
-it may be in (`Belief`). Some requests name so much that they are handled in turns with others, and some time out.
+A request without a response may be carried out at any later time, or never. One that is answered with an error may
+have been carried out before it was sent again to the next controller. So each thing has several possible states
+(`Belief`). Some requests name so many resources that they are handled in turns with others, and some time out.
 
-    administered    in the end every broker shows each thing in a state that it may be in; what makes no sense is
-                    refused
+    administered    at the end every broker shows each thing in a possible state; invalid requests are rejected
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
     from lab.sim.machine.machine import Machine
     from lab.sim.world import World
 
-_STEWARDS: Final = 0.15
-"""How many seeds have one."""
+_SEEDS: Final = 0.15
+"""The share of seeds that have one."""
 _PAUSE_MS: Final = 150
 _LONG_MS: Final = 3_000
 _LOOKS: Final = 40
 _NAMES: Final = ("w0", "w1", "w2")
 _MANY: Final = tuple(f"w{number}" for number in range(30))
-"""More than a broker looks at in one turn; most of them are not there."""
+"""More than a broker handles in one turn; most of them do not exist."""
 _COUNTS: Final = (1, 2, 3, 12)
 _SETTINGS: Final = {
     "retention.ms": ("100000", "200000"),
@@ -52,16 +51,16 @@ _SCRAM_SHA_256: Final = 1
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _SET, _DELETE = 0, 1
 _OWN_SOURCES: Final = {_TOPIC: 1, _BROKER: 3, _GROUP: 8}
-"""What a resource's own settings are marked with in DescribeConfigs; those of all brokers together."""
+"""Config sources in DescribeConfigs: of the resource itself; the cluster-wide default."""
 _OTHER_SETTINGS: Final = {
     (_BROKER, ""): ("max.connections", ("1000", "2000")),
     (_GROUP, "steward"): ("consumer.session.timeout.ms", ("700", "800")),
 }
-"""A setting of all brokers, and one of a group that is not there."""
+"""A broker default, and a setting of a group that does not exist."""
 
 
 class Topic(NamedTuple):
-    """A topic as its steward wants it."""
+    """A topic as it should be."""
 
     partitions: int
     settings: frozenset[tuple[str, str]] = frozenset()
@@ -71,23 +70,23 @@ TopicState = Topic | None
 Changes = Callable[[TopicState], TopicState]
 
 
-def has_steward(seed: int, *node_id: int) -> bool:
-    """Whether a seed has one; its standalone broker has one of its own or not."""
-    return stream("steward", seed, *node_id).random() < _STEWARDS
+def has_admin_checker(seed: int, *node_id: int) -> bool:
+    """Whether a seed has one; this is drawn separately for its standalone broker."""
+    return stream("steward", seed, *node_id).random() < _SEEDS
 
 
-class Steward(Guest):
-    """Makes, changes and removes its things, until all faults are over."""
+class AdminChecker(Guest):
+    """Creates, changes and deletes its resources until all faults are over."""
 
     def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:
         """`machines`: see `Client`."""
         super().__init__(world, machines)
         self._topics: dict[str, Belief[TopicState]] = {name: Belief(None) for name in _NAMES}
         self._rules: Belief[frozenset[tuple[str, int]]] = Belief(frozenset())
-        """Names of topics, with operations."""
+        """Topic names with operations."""
         self._others: dict[tuple[int, str], Belief[str | None]] = {each: Belief(None) for each in _OTHER_SETTINGS}
         self._users: dict[str, Belief[int]] = {name: Belief(0) for name in _USERS}
-        """Numbers of iterations; 0 of a user that is not there."""
+        """Iterations of each user; 0 if the user does not exist."""
 
     async def work(self) -> None:
         """See `Guest`."""
@@ -103,7 +102,7 @@ class Steward(Guest):
     async def _change(
         self, belief: Belief[State], change: Callable[[State], State], api_key: ApiKey, version: int, **fields: Any
     ) -> None:
-        """Ask for a change, and take what is answered."""
+        """Request a change, and note the response."""
         try:
             answer = await self.ask(self.some_broker(), api_key, version, patience_ms=_LONG_MS, **fields)
         except UnreachableError:
@@ -139,7 +138,7 @@ class Steward(Guest):
         return {name: self.rng.choice(values) for name, values in _SETTINGS.items() if self.rng.random() < 0.5}
 
     async def _create_with_nonsense(self) -> None:
-        """Ask for what must be refused, a whole topic or a setting of one that may be there."""
+        """Request an invalid topic, or an invalid setting of a topic that may exist."""
         name, nonsense = self.rng.choice(_NAMES), self.rng.choice(_NONSENSE)
         if self.rng.random() < 0.5:
             api_key, version = ApiKey.CREATE_TOPICS, 5
@@ -174,7 +173,7 @@ class Steward(Guest):
         )  # fmt: skip
 
     async def _set(self) -> None:
-        """Set one of a topic's settings, or let it have none of its own."""
+        """Set or delete one setting of a topic."""
         name, setting = self.rng.choice(_NAMES), self.rng.choice(list(_SETTINGS))
         value = self.rng.choice((None, *_SETTINGS[setting]))
         operation = _DELETE if value is None else _SET
@@ -184,7 +183,7 @@ class Steward(Guest):
         )  # fmt: skip
 
     async def _set_many(self) -> None:
-        """Set one setting of all topics at once, and of many that are not there."""
+        """Set one setting of all topics at once, and of many that do not exist."""
         setting = self.rng.choice(list(_SETTINGS))
         value = self.rng.choice(_SETTINGS[setting])
         change = _with(setting, value)
@@ -204,7 +203,7 @@ class Steward(Guest):
                 (belief.refused if each.error_code else belief.done)(change)
 
     async def _set_other(self) -> None:
-        """Set what is no topic's, or let it be what it is by default."""
+        """Set or delete a setting that is not a topic's."""
         resource = self.rng.choice(list(_OTHER_SETTINGS))
         setting, values = _OTHER_SETTINGS[resource]
         value = self.rng.choice((None, *values))
@@ -215,7 +214,7 @@ class Steward(Guest):
         )  # fmt: skip
 
     async def _replace(self) -> None:
-        """Give a topic these settings, and no others (AlterConfigs)."""
+        """Replace all settings of a topic (AlterConfigs)."""
         name, settings = self.rng.choice(_NAMES), self._some_settings()
         await self._change(
             self._topics[name], lambda old: old and old._replace(settings=frozenset(settings.items())),
@@ -223,7 +222,7 @@ class Steward(Guest):
         )  # fmt: skip
 
     async def _describe_many(self) -> None:
-        """Ask for the settings of many topics, and of a broker, in order; or ask, and hang up."""
+        """Describe many topics and a broker, in order; or request that and disconnect."""
         machine = self.rng.choice(self.machines)
         resources = [*((_TOPIC, name, None) for name in _MANY), (_BROKER, str(machine.node_id), None)]
         address = Address(machine.address, FIRST_PORT)
@@ -244,7 +243,7 @@ class Steward(Guest):
         if [each.resource_name for each in answer.results] != [*_MANY, str(machine.node_id)]:
             self._violated(f"DescribeConfigs tells of {[each.resource_name for each in answer.results]}")
 
-    # Rules and users.
+    # ACLs and users.
 
     async def _add_rule(self) -> None:
         rule = (self.rng.choice(_NAMES), int(self.rng.choice(_OPERATIONS)))
@@ -268,10 +267,10 @@ class Steward(Guest):
             upsertions=upsertions,
         )  # fmt: skip
 
-    # What there is in the end.
+    # Checks at the end.
 
     async def look(self) -> None:
-        """Look until every broker shows what may be; brokers may still have to hear of the last change."""
+        """Read until every broker shows possible states; brokers may still have to learn of the last change."""
         for _ in range(_LOOKS):
             wrong = [each for machine in self.machines if (each := await self._wrong(machine)) is not None]
             if not wrong:
@@ -281,7 +280,7 @@ class Steward(Guest):
             self._violated(wrong[0])
 
     async def _wrong(self, machine: Machine) -> str | None:
-        """Return what a broker shows that cannot be."""
+        """Return what a broker shows that is impossible; None if nothing is."""
         address, where = Address(machine.address, FIRST_PORT), f"broker {machine.node_id}"
         try:
             for name, belief in self._topics.items():
@@ -311,7 +310,7 @@ class Steward(Guest):
         return Topic(len(metadata.topics[0].partitions), frozenset(own.items()))
 
     async def _settings_of(self, address: Address, kind: int, name: str) -> dict[str, str]:
-        """Return the settings that are a resource's own."""
+        """Return the settings set on a resource itself."""
         answer = await self.ask(
             address, ApiKey.DESCRIBE_CONFIGS, 2, resources=[(kind, name, None)], include_synonyms=False
         )
@@ -319,7 +318,7 @@ class Steward(Guest):
         return {each.name: each.value for each in configs if each.config_source == _OWN_SOURCES[kind]}
 
     async def _rules_of(self, address: Address) -> frozenset[tuple[str, int]] | None:
-        """Return its rules; None where brokers keep none."""
+        """Return its ACLs; None where brokers have no authorizer."""
         answer = await self.ask(
             address, ApiKey.DESCRIBE_ACLS, 2, resource_type_filter=ResourceType.TOPIC, resource_name_filter=None,
             pattern_type_filter=PatternType.ANY, principal_filter=_PRINCIPAL, host_filter=None,
@@ -338,7 +337,7 @@ class Steward(Guest):
 
 
 def _with(setting: str, value: str | None) -> Changes:
-    """Return what sets one setting of a topic that is there; None lets it have none of its own."""
+    """Return a change of one setting of an existing topic; None deletes it."""
 
     def change(old: TopicState) -> TopicState:
         if old is None:
@@ -354,7 +353,7 @@ def _listed(states: Iterable[object]) -> str:
 
 
 def _error_of(answer: Any) -> ErrorCode:
-    """Return the error of an answer about one thing."""
+    """Return the error of a response about one resource."""
     for name in ("topics", "responses", "results", "filter_results"):
         found = getattr(answer, name, None)
         if found:

@@ -1,4 +1,4 @@
-"""What a worker checks on its own machine: whether compiled code runs, and which brokers and stores it reaches."""
+"""Checks of a worker on its own machine: whether compiled code runs, and which brokers and stores it reaches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MURMUR2_OF_21 = -973932308 & 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """What the command line names, to be reached from every worker."""
+class Endpoints:
+    """The brokers and stores of the command line that every worker must reach."""
 
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     topics: Sequence[str] = ()
@@ -24,13 +24,13 @@ class Places:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def as_document(self) -> dict[str, Any]:
-        """Return what is sent to workers, which may have no such class."""
+        """Return a document to send to workers, which may lack this class."""
         return asdict(self)
 
 
 def look(document: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return the fields of each finding; what is as it should be is one line each."""
-    places = Places(**document)
+    """Return the fields of each finding; checks without a problem have one line each."""
+    places = Endpoints(**document)
     found = [*_compiled(), *_reached(places)]
     return [astuple(Finding(each.what, each.found, each.state, each.remedy)) for each in found]
 
@@ -44,13 +44,13 @@ def _compiled() -> Iterator[Finding]:
         if murmur2(np.frombuffer(b"21", dtype=np.uint8), 0, 2) != _MURMUR2_OF_21:
             yield wrong("machine code", "compiled functions return wrong results", "Reinstall numba and llvmlite there")
             return
-    except Exception as error:  # of the compiler, of many kinds
+    except Exception as error:  # from the compiler, of many kinds
         yield wrong("machine code", f"{type(error).__name__}: {error}", "Reinstall numba and llvmlite there")
         return
     yield Finding("machine code", "compiled functions run")
 
 
-def _reached(places: Places) -> Iterator[Finding]:
+def _reached(places: Endpoints) -> Iterator[Finding]:
     from sparkonce.jobs.cli.doctor import kafka, stores
     from sparkonce.offset_store.locations import Location
 
@@ -68,6 +68,6 @@ def _reached(places: Places) -> Iterator[Finding]:
 
 
 def _worst(what: str, good: str, found: list[Finding]) -> Iterator[Finding]:
-    """Return what needs attention, or one line if nothing does."""
+    """Return the findings that need attention, or one line if there are none."""
     notable = [each for each in found if each.state is not State.OK]
     yield from notable or [Finding(what, good)]

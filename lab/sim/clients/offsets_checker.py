@@ -1,7 +1,7 @@
-"""A client that keeps offsets in groups without members, of a topic of its own that it removes and makes again.
+"""A client that commits offsets in groups without members, for a topic of its own that it deletes and creates again.
 
-It commits them as they are or in transactions, removes them or a whole group, and asks what is committed. As its
-groups have no members, their offsets expire: in the end all clocks are put forward by `offsets.retention.minutes`.
+It commits plainly or in transactions, deletes offsets or a whole group, and fetches what is committed. As its groups
+have no members, their offsets expire: at the end all clocks are put forward by `offsets.retention.minutes`.
 
     offsets-kept    OffsetFetch returns an offset that fits what was acknowledged, and none once it has expired
 """
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lab.sim.machine.machine import Machine
     from lab.sim.world import World
 
-_LODGERS: Final = 0.35
-"""How many seeds have one where there can be one."""
+_SEEDS: Final = 0.35
+"""The share of seeds that have one, where there can be one."""
 _PAUSE_MS: Final = 120
 _LOOKS: Final = 60
 _NOTHING: Final = -1
@@ -42,13 +42,13 @@ _MOVED: Final = (
 Change = Callable[[int], int]
 
 
-def has_lodger(seed: int, *node_id: int) -> bool:
-    """Whether a seed has one; its standalone broker has one of its own or not."""
-    return stream("lodger", seed, *node_id).random() < _LODGERS
+def has_offsets_checker(seed: int, *node_id: int) -> bool:
+    """Whether a seed has one; this is drawn separately for its standalone broker."""
+    return stream("lodger", seed, *node_id).random() < _SEEDS
 
 
-class Lodger(Guest):
-    """Keeps offsets, until all faults are over."""
+class OffsetsChecker(Guest):
+    """Commits offsets until all faults are over."""
 
     def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:
         """`machines`: see `Client`; a single one is that of a standalone broker."""
@@ -92,10 +92,10 @@ class Lodger(Guest):
     async def _change(
         self, group: str, partitions: Sequence[int], change: Change, api_key: ApiKey, version: int, **fields: Any
     ) -> ErrorCode:
-        """Ask for a change of a group's offsets, and take what is answered.
+        """Request a change of a group's offsets, and note the response.
 
         Raises:
-            UnreachableError: if there is no answer.
+            UnreachableError: if there is no response.
         """
         beliefs = [self._offsets[group, each] for each in partitions]
         await self.coordinator(GROUP, group)
@@ -131,7 +131,7 @@ class Lodger(Guest):
             await self.back_off()
 
     async def _remake(self) -> None:
-        """Remove the topic, and with it what is committed of it; then make it again."""
+        """Delete the topic, and with it its committed offsets; then create it again."""
         if self.rng.random() < 0.5:
             return
         try:
@@ -144,7 +144,7 @@ class Lodger(Guest):
         for belief in self._offsets.values():
             if is_done:
                 belief.done(_removed)
-            else:  # coordinators hear of it later, unless it is there again by then
+            else:  # coordinators learn of it later, unless it exists again by then
                 belief.unanswered(_removed)
         await self._make()
 
@@ -200,10 +200,10 @@ class Lodger(Guest):
             if error is ErrorCode.NONE:
                 belief.done(committed)
             else:
-                belief.unanswered(committed)  # it may be decided, and its markers be still to come
+                belief.unanswered(committed)  # it may be decided while its markers are still to be written
 
     async def _new_producer(self, address: Address) -> dict[str, int] | None:
-        """Return the producer's id and epoch, if it is given one."""
+        """Return a new producer id and epoch, if the coordinator assigns one."""
         answer = await self.ask(
             address, ApiKey.INIT_PRODUCER_ID, 4, transactional_id=_ID, transaction_timeout_ms=_TIMEOUT_MS,
             producer_id=-1, producer_epoch=-1,
@@ -214,7 +214,7 @@ class Lodger(Guest):
         return {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
 
     async def _add(self, address: Address, producer: dict[str, int], group: str, number: int) -> bool:
-        """Add a group's offsets to the transaction; returns whether all of them are in it."""
+        """Add a group's offsets to the transaction; return whether all of them were added."""
         added = await self.ask(address, ApiKey.ADD_OFFSETS_TO_TXN, 3, transactional_id=_ID, **producer, group_id=group)
         if added.error_code:
             return False
@@ -227,17 +227,17 @@ class Lodger(Guest):
         return _error_of(answer) is ErrorCode.NONE
 
     async def _fetch(self) -> None:
-        """Ask what is committed, and compare; only a standalone broker cannot be one that has been replaced."""
+        """Fetch committed offsets and compare; only a standalone broker cannot have been replaced as coordinator."""
         group = self.rng.choice(self._groups)
         wrong = await self._wrong(group)
         if wrong is not None and self._alone:
             self._violated(wrong)
 
     async def _wrong(self, group: str) -> str | None:
-        """Return what is told of a group that cannot be.
+        """Return what is impossible in the offsets of a group; None if nothing is.
 
         Raises:
-            UnreachableError: if nothing is told.
+            UnreachableError: if there is no response.
         """
         before = [frozenset(self._offsets[group, each].states) for each in (0, 1)]
         answer = await self._of_group(
@@ -254,7 +254,7 @@ class Lodger(Guest):
                 return f"{group}: {told} is told of {each.partition_index}, and it may be {sorted(expected)}"
         return None
 
-    # What there is in the end.
+    # Checks at the end.
 
     async def look(self) -> None:
         """See `Guest`."""
@@ -267,7 +267,7 @@ class Lodger(Guest):
         await self._agree()
 
     async def _agree(self) -> None:
-        """Ask until what is told may be so."""
+        """Fetch until the response is possible."""
         wrong: str | None = None
         for _ in range(_LOOKS):
             try:
@@ -290,7 +290,7 @@ def _removed(_: int) -> int:
 
 
 def _error_of(answer: Any) -> ErrorCode:
-    """Return the error of an answer about one group, or the first of its partitions'."""
+    """Return the error of a response about one group, or the first of its partitions'."""
     code = getattr(answer, "error_code", 0) or 0
     for each in (*(getattr(answer, "results", None) or ()), *(getattr(answer, "topics", None) or ())):
         code = code or getattr(each, "error_code", 0)

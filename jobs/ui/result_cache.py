@@ -1,4 +1,4 @@
-"""What was worked out a moment ago, by what it was worked out from."""
+"""A cache of recent results by key."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar, cast
 _T = TypeVar("_T")
 
 
-class Kept:
-    """The results that were used last; may be used from any thread. Two may work out the same at the same time."""
+class ResultCache:
+    """The most recently used results; any thread may use it. Two threads may compute the same result twice."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -19,7 +19,7 @@ class Kept:
         self._results: OrderedDict[Hashable, object] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return the result for ``key``, made now if there is none."""
+        """Return the result for ``key``, computed now if it is missing."""
         with self._lock:
             if key in self._results:
                 self._results.move_to_end(key)

@@ -1,15 +1,15 @@
-"""A client that keeps two topics of its own: one that is compacted, and one whose old segments are deleted.
+"""A client that owns two topics: a compacted one, and one whose old segments are deleted.
 
-It writes keyed records and tombstones to the first, and to the second records that it deletes again now and then. As
-nothing is sent twice, a write without a good answer may take place or not, at any later time. When the cluster has
+It writes keyed records and tombstones to the first, and to the second records that it deletes now and then. Nothing
+is retried, so a write without a successful response may happen at any later time, or never. When the cluster has
 recovered, every replica's log is read:
 
-    latest-kept       of each key there is the record that was acknowledged last, or a later one, unless that was a
-                      tombstone, which goes in its own time, or one was sent of which nobody knows
-    retained          from its first offset on the other log has every acknowledged record; it begins no later than
-                      where records were asked to be deleted below, or where a replica had `retention.bytes` from there
-                      on, be they safe or not (as in Kafka)
-    written-by-us     no log has a record at an offset where another one was acknowledged, or one that nobody has sent
+    latest-kept       each key has the record that was acknowledged last, or a later one, unless that was a
+                      tombstone, which may be removed later, or a write of the key has an unknown outcome
+    retained          from its start offset on the other log has every acknowledged record; it starts no later than
+                      where records were deleted by request, or where a replica had `retention.bytes` after that,
+                      safe or not (as in Kafka)
+    written-by-us     no log has a record where another one was acknowledged, or one that nobody has sent
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Content = tuple[bytes | None, bytes | None]
 """A record's key and value."""
 
 
-class Keeper(ProduceClient):
+class RetentionChecker(ProduceClient):
     """Writes to both topics, and deletes records of one, until all faults are over."""
 
     replicas = 3
@@ -65,7 +65,7 @@ class Keeper(ProduceClient):
         self._sent: dict[str, set[Content]] = {topic: set() for topic in _TOPICS}
         self._acknowledged: dict[str, dict[int, Content]] = {topic: {} for topic in _TOPICS}
         self._perhaps_deleted: set[bytes] = set()
-        """Keys of the compacted topic with a tombstone that was not acknowledged: it may come, and go, at any time."""
+        """Keys of the compacted topic with an unacknowledged tombstone: it may appear and be removed at any time."""
         self._delete_below = 0
 
     def begin(self) -> None:
@@ -73,7 +73,7 @@ class Keeper(ProduceClient):
         self.run(self._work())
 
     def end(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._is_over = True
 
     async def _work(self) -> None:
@@ -121,7 +121,7 @@ class Keeper(ProduceClient):
         return key, None if self.rng.random() < 0.15 else b"%d" % self._written
 
     async def _delete(self) -> None:
-        """Delete what lies before some record."""
+        """Delete the records before some offset."""
         known = sorted(self._acknowledged[RETAINED])
         if not known:
             return
@@ -134,13 +134,13 @@ class Keeper(ProduceClient):
         else:
             self.forget_leader(RETAINED, 0)
 
-    # What is there in the end.
+    # Checks at the end.
 
     def look(self) -> None:
-        """Look at all logs.
+        """Check all logs.
 
         Raises:
-            ViolationError: if one is not as it must be.
+            ViolationError: if one is wrong.
         """
         for topic in _TOPICS if self.is_judged else ():
             for broker_id, topic_id, log in self.logs(topic):
@@ -153,7 +153,7 @@ class Keeper(ProduceClient):
 
     @property
     def is_judged(self) -> bool:
-        """Whether what is acknowledged must be kept."""
+        """Whether acknowledged records must be kept."""
         return self.world.plan.durability is not Durability.NONE
 
     def logs(self, topic: str) -> Iterator[tuple[int, UUID, PartitionLog]]:
@@ -168,7 +168,7 @@ class Keeper(ProduceClient):
         last = -1
         for offset, content in records:
             acknowledged = self._acknowledged[topic].get(offset, content)
-            sent = content[0] is None or content in self._sent[topic]  # a herald's have no key
+            sent = content[0] is None or content in self._sent[topic]  # a herald's records have no key
             if offset <= last or content != acknowledged or not sent:
                 text = f"{where}: at {offset}, after {last}, is {content}, and {acknowledged} was acknowledged there"
                 raise ViolationError("written-by-us", text)
