@@ -143,7 +143,7 @@ class App:
         rendered = render(
             "problem.html", {"title": "sparkonce", "problem": words, "is_stale": False}, error.status_code
         )
-        return self._document(None, Asked(), rendered)
+        return self._document(None, PageRequest(), rendered)
 
 
 async def _broken(_: Request, error: Exception) -> Response:

@@ -67,8 +67,9 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
             f"--master {options.master} is a Spark Connect server, whose executors are seen from its own machine "
             "only: run the doctor there, with the server's own master"
         )
+
     from sparkonce.jobs.cli.doctor import spark
-    from sparkonce.jobs.cli.doctor.from_there import Places
+    from sparkonce.jobs.cli.doctor.worker_checks import Endpoints
     from sparkonce.jobs.shared.kafka_options import settings_from
 
     places = Endpoints(settings_from(options), options.topic, options.table, options.checkpoint, dict(options.storage))

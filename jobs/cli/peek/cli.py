@@ -158,7 +158,7 @@ def _reader(options: argparse.Namespace, kafka: Mapping[str, str], registry: Reg
         return TopicReader(kafka, options.topic)
     decoder = Decoder(registry)
 
-    def keep(records: Sequence[Record]) -> Iterable[Record]:
+    def keep(records: Sequence[FetchedRecord]) -> Iterable[FetchedRecord]:
         return (each.record for each in decoder.decode(records) if has_text(each, options.text))
 
     return TopicReader(kafka, options.topic, keep)

@@ -81,7 +81,7 @@ class TopicReader:
         self,
         kafka: Mapping[str, str],
         topic: str,
-        keep: Callable[[Sequence[Record]], Iterable[Record]] = lambda records: records,
+        keep: Callable[[Sequence[FetchedRecord]], Iterable[FetchedRecord]] = lambda records: records,
     ) -> None:
         """``kafka`` are options with the prefix ``kafka.``; only records that ``keep`` returns count.
 

@@ -26,7 +26,7 @@ from sparkonce.jobs.cli.audit import by_delta_spark, offsets_of_source, outside_
 from sparkonce.jobs.cli.audit_files import look_for_files
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, sentence
 from sparkonce.jobs.cli.audit_result import result_of
-from sparkonce.jobs.ui.delta.paced import PAUSE, Paced
+from sparkonce.jobs.ui.delta.paced import PAUSE, PacedResults
 from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
@@ -137,7 +137,7 @@ class Reading:
     """What is known of the data files."""
     look_at_s: float = 0.0
     """When to look for them again, by the monotonic clock: they may be lost without a commit."""
-    listed: Paced[int] = field(default_factory=Paced)
+    listed: PacedResults[int] = field(default_factory=PacedResults)
     """The newest version that the folder has: a handle stops before one that is missing."""
 
     @property

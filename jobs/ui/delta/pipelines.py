@@ -302,7 +302,7 @@ def _name(query_id: str, checkpoint: CheckpointState | None, app_ids: Sequence[s
 
 
 def _partitions(
-    checkpoint: CheckpointState | None, committed: Iterable[Mapping[PartitionKey, OffsetRange]], ends: Ends
+    checkpoint: CheckpointState | None, committed: Iterable[Mapping[PartitionKey, OffsetRange]], ends: EndOffsets
 ) -> Iterable[PartitionRow]:
     planned: dict[tuple[str, Slot], int] = {}
     topic_ids: dict[str, str] = {}
@@ -362,13 +362,13 @@ def _others(
     for watch, query in seen:
         if query.app_id in app_ids and query.query_id != query_id:
             what = f"query {query.query_id} in {watch.name}, batch {query.last_batch} in version {query.last_version}"
-            yield Other(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms)
+            yield OtherQuery(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms)
 
 
-def _others_in_kafka(query_id: str, own: Sequence[TopicQuery], known: Known) -> Iterable[Other]:
+def _others_in_kafka(query_id: str, own: Sequence[TopicQuery], known: Known) -> Iterable[OtherQuery]:
     app_ids = {each.app_id for each in own}
     last_ms = max((each.last_ms for each in own), default=0)
     for each in known.topic_queries:
         if each.app_id in app_ids and each.query_id != query_id:
             what = f"appId {each.app_id}: query {each.query_id} into topics, batch {each.last_batch}"
-            yield Other(what, each.last_ms, each.last_ms > last_ms)
+            yield OtherQuery(what, each.last_ms, each.last_ms > last_ms)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sparkonce.jobs.cli.peek.decoding import Decoded, Decoder
-from sparkonce.jobs.cli.peek.reading import Record, TopicReader, Wanted
+from sparkonce.jobs.cli.peek.reading import FetchedRecord, TopicReader, Wanted
 from sparkonce.jobs.cli.peek.showing import has_text
 
 BUDGET_S = 1.5

@@ -132,7 +132,7 @@ def _begin(chosen: str, at: str) -> str:
     return "offset" if at.isdecimal() else "time"
 
 
-def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[Screen, Sequence[Row]]:
+def _screen(site: Site, topic: TopicState, asked: PageRequest, query: Query) -> tuple[Screen, Sequence[Row]]:
     """Return what is asked for; it is read again only if the log has changed since.
 
     Only rows are cached: records may be large.
@@ -199,7 +199,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-def _command(site: Site, topic: TopicState, query: Query, asked: Asked, screen: Screen | None) -> str | None:
+def _command(site: Site, topic: TopicState, query: Query, asked: PageRequest, screen: Screen | None) -> str | None:
     """Return the command that shows the same, for what is too long here; None if none does."""
     assert site.cluster is not None, "it has this topic"
     start = None if query.wanted.start is None else query.wanted.start.offset

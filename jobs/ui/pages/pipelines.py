@@ -12,7 +12,7 @@ from sparkonce.jobs.ui.delta.timeline import Event
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.state import ClusterState
 from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
@@ -33,13 +33,13 @@ def _all(site: Site) -> _All:
     watches, _ = site.watches()
     known = look(site.checkpoints(), watches, site.given.storage)
     if site.cluster is None:
-        return _All(known, pipelines(known, Ends(lambda *_: None), now_ms()))
+        return _All(known, pipelines(known, EndOffsets(lambda *_: None), now_ms()))
     state, groups, transactions = site.cluster.state(), site.cluster.groups(), site.cluster.transactions()
     known = replace(known, topic_queries=topic_queries(transactions.found, groups.found.values()))
     return _All(known, pipelines(known, _ends(state), now_ms()), (state, groups, transactions))
 
 
-def _ends(look: Result[ClusterState]) -> Ends:
+def _ends(look: Result[ClusterState]) -> EndOffsets:
     """Return where the logs of partitions end for readers of committed records."""
     topics = look.found.topics
     logs: dict[str, dict[int, int | None]] = {}
@@ -55,12 +55,12 @@ def _ends(look: Result[ClusterState]) -> Ends:
     return EndOffsets(end_of, look.at_ms or 0)
 
 
-def _list(site: Site, _: Asked) -> Mapping[str, Any]:
+def _list(site: Site, _: PageRequest) -> Mapping[str, Any]:
     found = _all(site)
     return {"known": found.known, "pipelines": found.pipelines, "looks": found.looks}
 
 
-def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     found = _all(site)
     pipeline = next((each for each in found.pipelines if each.query_id == asked.path["query"]), None)
     if pipeline is None:

@@ -7,12 +7,12 @@ from contextlib import closing
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.ui.delta.pipelines import WEAKER, Ends, Known, pipelines
+from sparkonce.jobs.ui.delta.pipelines import WEAKER, EndOffsets, Known, pipelines
 from sparkonce.jobs.ui.kafka.groups import GroupsLook
-from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
 from sparkonce.jobs.ui.kafka.transactions import TransactionsLook
-from sparkonce.jobs.ui.page import Asked
+from sparkonce.jobs.ui.page import PageRequest
 from sparkonce.jobs.ui.rendering import render
 from sparkonce.jobs.ui.site import Given, Site
 from tests.unit.kafka_sink.conftest import Applications
@@ -32,12 +32,12 @@ def test_queries_into_topics_have_a_target_and_a_guarantee(
     settings = settings_of(shared_broker)
     with (
         closing(TransactionsLook(settings)) as transactions,
-        closing(GroupsLook(settings, {}, Past())) as groups,
+        closing(GroupsLook(settings, {}, EndOffsetHistory())) as groups,
         closing(Site(Given())) as site,
     ):
         known = Known((), (), {}, (), topic_queries(transactions(), groups().values()))
-        found = {each.query_id: each for each in pipelines(known, Ends(lambda *_: 12), now_ms=1)}
-        shown = {"site": site, "asked": Asked(), "known": known, "pipelines": found.values(), "looks": ()}
+        found = {each.query_id: each for each in pipelines(known, EndOffsets(lambda *_: 12), now_ms=1)}
+        shown = {"site": site, "asked": PageRequest(), "known": known, "pipelines": found.values(), "looks": ()}
         html = render("pipelines.html", shown).whole
     for guarantee, made in applications.items():
         pipeline = found[f"query-{made.name}"]

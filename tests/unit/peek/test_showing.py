@@ -35,8 +35,8 @@ def printable(text: str) -> bool:
     return text.replace("\u200c", "").replace("\u200d", "").isprintable()
 
 
-def of_value(value: bytes | None) -> Record:
-    return Record(0, 0, 0, 0, None, value, ())
+def of_value(value: bytes | None) -> FetchedRecord:
+    return FetchedRecord(0, 0, 0, 0, None, value, ())
 
 
 @given(st.lists(RECORDS, max_size=4), st.none() | st.integers(10, 80))
