@@ -9,7 +9,6 @@ with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) t
 from __future__ import annotations
 
 import base64
-import contextlib
 import logging
 import os
 import random
@@ -19,6 +18,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -306,7 +306,7 @@ class Client:
             and offsets
             and all(before.known.get(each.name) is each for each in behind.known.values())
         ):
-            with contextlib.suppress(KafkaError):
+            with suppress(KafkaError):
                 self._behind = replace(behind, found=_decoded_offsets(offsets))
         return before
 
@@ -592,9 +592,8 @@ READING = "reading"
 def shared_client(settings: ClientSettings, use: str = "", *, reached: bool = False) -> Client:
     """Return this process's client for these settings, whose connections are kept from one batch to the next.
 
-    Python workers run one task at a time; a forked child gets clients of its own. A task that reads in a thread, and
-    writes meanwhile, has a client for each ``use``: on one connection it would take one response for the other.
-    ``reached``: see `Client`.
+    A Python worker runs one task at a time; a forked child gets clients of its own. A task that reads in a thread while
+    it writes has a client for each ``use``. ``reached``: see `Client`.
     """
     client = _shared.setdefault((os.getpid(), settings, use), Client(settings))
     client.reached = client.reached or reached
