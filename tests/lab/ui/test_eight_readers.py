@@ -150,9 +150,6 @@ def test_no_page_fails_and_none_lacks_a_row(broker: EmbeddedBroker, tmp_path: Pa
     given = Given(kafka={"kafka.bootstrap.servers": broker.bootstrap_servers}, folder=tmp_path)
     readers, done = Readers(), threading.Event()
     with closing(Site(given)) as site, UiServer(site) as ui:
-        with closing(HTTPConnection(urlsplit(ui.url).netloc, timeout=TIMEOUT_S)) as connection:
-            for address, check in asked["/proof/seed"]:
-                readers.ask(connection, address, check)  # a seed is run once, and no more than two at a time
         until_s = time.monotonic() + SECONDS
         threads = [
             threading.Thread(target=readers.read, args=(number, ui.url, requests, until_s)) for number in range(READERS)
