@@ -24,7 +24,7 @@ class Client:
         self._news = threading.Condition()
         self._ended = False
         self._child = subprocess.Popen(
-            [sys.executable, "-m", f"lab.{module}", *arguments],
+            [sys.executable, "-m", f"sparkonce.jobs.verifiable.{module.removeprefix('verifiable_')}", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
