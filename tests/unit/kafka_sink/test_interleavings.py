@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sparkonce.connectors.kafka_sink.driver import Driver
+from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, ProducerIdentity, State
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from sparkonce.exactly_once.transactions import Decision, Decisions
@@ -17,8 +18,7 @@ from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPI
 
 @pytest.fixture
 def pipeline(observer: Client) -> Pipeline:
-    observer.topics_now([SOURCE_TOPIC], create=True)
-    observer.topics_now([OUTPUT_TOPIC], create=True)
+    Topics(observer).refresh([SOURCE_TOPIC, OUTPUT_TOPIC])
     return Pipeline(observer)
 
 

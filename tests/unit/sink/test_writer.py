@@ -136,9 +136,7 @@ def test_a_batch_that_is_passed_over_is_told_once(
     query: Query, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     query.commit(0, query.tasks())
-    (created,) = caplog.messages
-    assert "created the table" in created
-    caplog.clear()
+    assert not caplog.messages
     fresh = Query(tmp_path, "fresh")
     fresh.log(0, 10)
     fresh.commit(0, fresh.tasks())
