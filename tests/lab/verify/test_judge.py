@@ -161,7 +161,9 @@ def test_the_judge_knows_nothing_of_what_it_judges() -> None:
         assert not [line for line in imports if line.split()[1].startswith(FORBIDDEN)]
 
 
-FORBIDDEN = tuple(f"sparkonce.{part}" for part in ("connectors", "exactly_once", "offset_store", "broker_lite", "kafka"))
+FORBIDDEN = tuple(
+    f"sparkonce.{part}" for part in ("connectors", "exactly_once", "offset_store", "broker_lite", "kafka")
+)
 
 
 def test_one_crash_hurts_one_batch_at_most() -> None:
