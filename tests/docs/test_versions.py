@@ -17,7 +17,7 @@ def supported(name: str) -> str:
 
 
 def test_spark() -> None:
-    (accepted,) = (each for each in METADATA["dependencies"] if each.startswith("pyspark"))
+    (accepted,) = (each for each in METADATA["optional-dependencies"]["spark"] if each.startswith("pyspark"))
     least, below = re.fullmatch(r"pyspark>=([0-9.]+),<([0-9.]+)", accepted).groups()  # type: ignore[union-attr]
     oldest, newest = re.fullmatch(r"([0-9.]+) and ([0-9.]+)", supported("Spark")).groups()  # type: ignore[union-attr]
     assert oldest == least

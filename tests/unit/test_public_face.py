@@ -43,9 +43,9 @@ def test_importing_it_loads_nothing() -> None:
 
 @each_case("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_imports_is_from_there(page: Path) -> None:
-    """The jars of delta-spark alone are had from the laboratory."""
+    """But for what finds the jars of delta-spark."""
     imported = re.findall(r"^ *from (sparkonce[\w.]*) import (.+)$", page.read_text(), re.MULTILINE)
     for module, names in imported:
-        if module != "lab.peers":
+        if module != "sparkonce.jobs.shared.jars":
             assert module == "sparkonce", f"{page.name} imports {names} from {module}"
             assert {name.strip() for name in names.split(",")} <= {*sparkonce.__all__}
