@@ -6,12 +6,14 @@ copy that was not complete.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from sparkonce.offset_store.clones import is_outside_table
@@ -44,9 +46,12 @@ def lost_files(location: Location, storage_options: Mapping[str, str], table: De
     Raises:
         OffsetStoreError: if they cannot be looked for.
     """
-    found = _lost(location, storage_options, table)
+    found = [*_lost(location, storage_options, table), *_lost_vectors(location, storage_options, table)]
     # Files that were merged, and removed by a vacuum, while this looked are not missed by anybody.
-    return found and _lost(location, storage_options, load_table(location, storage_options))
+    if not found:
+        return []
+    newest = load_table(location, storage_options)
+    return [*_lost(location, storage_options, newest), *_lost_vectors(location, storage_options, newest)]
 
 
 def _lost(location: Location, storage_options: Mapping[str, str], table: DeltaTable) -> list[LostFile]:
@@ -60,6 +65,22 @@ def _lost(location: Location, storage_options: Mapping[str, str], table: DeltaTa
         hint = store_hint_or_options(location, why)
         raise OffsetStoreError(f"the data files of {location} cannot be looked for: {why}{hint}") from None
     return [LostFile(path, size or 0, found[path]) for path, size in sorted(named.items()) if found[path] != size]
+
+
+def _lost_vectors(location: Location, storage_options: Mapping[str, str], table: DeltaTable) -> list[LostFile]:
+    """Return the file of deletion vectors that is not there, if one is: without it no reader knows the deleted rows."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return []
+    try:
+        for _ in table.deletion_vectors():
+            pass
+    except (DeltaError, OSError, ValueError) as error:
+        why = without_secrets(plain(error), storage_options)
+        missing = re.search(r"not found: *(\S+\.bin)", why)
+        if missing is not None:
+            return [LostFile(missing[1], 0, None)]
+        raise OffsetStoreError(f"the deletion vectors of {location} cannot be read: {why}") from None
+    return []
 
 
 def _sizes(location: Location, storage_options: Mapping[str, str]) -> dict[str, int | None]:

@@ -8,7 +8,8 @@ The folders beside it hold the rest, which may change from one version to the ne
 - ``offset_store``: where the offsets of a result are kept.
 - ``broker_lite``: the embedded broker.
 - ``registry_lite``: the embedded schema registry.
-- ``jobs``: the command line, the example jobs and the laboratory.
+- ``jobs``: the command line, the live pages and the example jobs.
+- ``kafka``: Kafka's protocol and a client, for all of these.
 - ``settings``: how the broker and the connectors declare their settings.
 - ``crash_points``: where tests inject crashes, for all of these.
 """

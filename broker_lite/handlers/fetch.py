@@ -1,9 +1,9 @@
 """Fetch, versions 4 to 18, with long polls.
 
-Incremental fetches (KIP-227) are `node/fetch_sessions.py`'s. A read_committed fetch ends at the last stable
-offset, and gets the aborted transactions that overlap what it gets. Consumers read up to the high watermark, and
-followers up to the end of the log; where a fetch's records end in an epoch that ended earlier here, it is told so in
-place of records (KIP-320, KIP-595). Absent: reading from followers (KIP-392).
+Incremental fetches (KIP-227) are in `node/fetch_sessions.py`. A read_committed fetch ends at the last stable offset,
+and returns the aborted transactions that overlap its records. Consumers read up to the high watermark, followers up to
+the log end offset; if a fetch's last epoch ended earlier here, the diverging epoch is returned instead of records
+(KIP-320, KIP-595). Absent: reading from followers (KIP-392).
 """
 
 from __future__ import annotations

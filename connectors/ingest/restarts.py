@@ -6,11 +6,10 @@ growing pauses. What no outage explains ends the ingestion, as does an outage th
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from sparkonce.connectors.kafka_sink.producer import DeliveryTimeoutError
-from sparkonce.connectors.runtime.failures import is_behind
+from sparkonce.connectors.runtime.failures import is_behind, raised
 from sparkonce.connectors.schema_registry.client import UnreachableRegistryError
 from sparkonce.kafka.client.client import KafkaUnreachableError
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -37,9 +36,7 @@ _CODES = (
     ErrorCode.REQUEST_TIMED_OUT,
 )
 """What brokers answer while others of their cluster are away."""
-_ANSWERED = re.compile(
-    rf"{re.escape(f'{KafkaError.__module__}.{KafkaError.__name__}')}: ({'|'.join(code.name for code in _CODES)})\b"
-)
+_ANSWERED = raised(f"{KafkaError.__module__}.{KafkaError.__name__}", rf"({'|'.join(code.name for code in _CODES)})\b")
 
 
 def is_outage(error: BaseException) -> bool:

@@ -75,8 +75,11 @@ class Runs:
                 pid = os.getpid()
                 document = {"state": state, "atMs": time.time_ns() // 1_000_000, "pid": pid, "began": _began(pid)}
                 written = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
-                written.write_text(json.dumps(document))
-                written.replace(file)
+                try:
+                    written.write_text(json.dumps(document))
+                    written.replace(file)
+                finally:
+                    written.unlink(missing_ok=True)  # as when the disk is full
 
     def forget(self, query_id: str) -> None:
         """Remove the note of a query that goes on without a listener."""

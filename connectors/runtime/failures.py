@@ -7,6 +7,7 @@ lines around one. `explain` finds it, for users as for the commands.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
@@ -29,7 +30,13 @@ _REMEDIES = (
 
 def is_behind(kind: type[BaseException], error: BaseException) -> bool:
     """Return whether an error is of a kind, or has been in the Python process of Spark whose traceback it has."""
-    return isinstance(error, kind) or f"{kind.__module__}.{kind.__name__}: " in str(error)
+    return isinstance(error, kind) or raised(f"{kind.__module__}.{kind.__name__}").search(str(error)) is not None
+
+
+@lru_cache
+def raised(name: str, message: str = "") -> re.Pattern[str]:
+    """Return the pattern of a line that says that an error was raised; a value that quotes such a line is none."""
+    return re.compile(rf"^(?:[\w.$ ]+: )*{re.escape(name)}: {message}", re.MULTILINE)
 
 
 def explain(error: BaseException) -> str:

@@ -102,7 +102,7 @@ class MachineCode(NullCache):  # type: ignore[misc]
         path = next((folder / name for folder in code_folders() if (folder / name).exists()), None)
         if path is None:
             return None
-        found = path.read_bytes()
+        found = own_bytes(path)
         checksum, data = found[:CHECKSUM_BYTES], found[CHECKSUM_BYTES:]
         if hashlib.sha256(data).digest() != checksum:
             raise ValueError("its checksum is wrong")  # damaged machine code would end the process, each time
@@ -122,6 +122,18 @@ class MachineCode(NullCache):  # type: ignore[misc]
         finally:
             written.unlink(missing_ok=True)
         _sweep_once(folder)
+
+
+def own_bytes(path: Path) -> bytes:
+    """Read a file of this user's own; where others may write to a folder above, one of theirs may be in its place.
+
+    Raises:
+        PermissionError: if it is somebody else's.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        if os.fstat(file.fileno()).st_uid != os.getuid():
+            raise PermissionError("it belongs to somebody else")
+        return file.read()
 
 
 @functools.cache

@@ -21,14 +21,16 @@ def cache_folder(name: str) -> Path | None:
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         # A relative one would be in the current directory, which may be anybody's.
-        return _made(caches / "sparkonce" / name) if caches.is_absolute() else None
+        if not caches.is_absolute() or _made(caches / "sparkonce", 0o002) is None:
+            return None
+        return _made(caches / "sparkonce" / name)
     except (OSError, RuntimeError):  # the latter if the user is in no list of users
         return None
 
 
-def _made(folder: Path) -> Path | None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
+def _made(folder: Path, forbidden: int = 0o077) -> Path | None:
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & forbidden
     return folder if is_ours else None

@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -51,24 +51,32 @@ def run(options: argparse.Namespace) -> int:
     from sparkonce.kafka.client.producer_settings import read_producer
     from sparkonce.kafka.protocol.errors import KafkaError
 
-    read = partial(read_producer, keeping="sparkonce send")
+    read, written = partial(read_producer, keeping="sparkonce send"), list[int]()
     try:
         given = settings_from(options, read)
         if not given:
             raise UsageError("--bootstrap-servers is missing: host:port of one or more brokers")
-        sent = _send(options, *read(given))
+        if options.value is None and sys.stdin is None:
+            raise UsageError("standard input is closed: give --value")
+        _send(options, *read(given), written)
     except (OptionError, ConfigError, UsageError) as error:
         print(f"sparkonce send: {error}", file=sys.stderr)
         return USAGE
     except (DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError) as error:
         print(f"sparkonce send: {str(error).removeprefix('kafka_once: ')}", file=sys.stderr)
+        if sum(written):
+            told = f"{counted(sum(written), 'record')} in {options.topic} before that: send only what comes after"
+            print(f"sparkonce send: {told}", file=sys.stderr)
         return FAILED
-    print(f"{counted(sent, 'record')} in {options.topic}")
+    with suppress(OSError):  # they are written, whether anybody reads this or not
+        print(f"{counted(sum(written), 'record')} in {options.topic}", flush=True)
     return GOOD
 
 
-def _send(options: argparse.Namespace, connecting: ClientSettings, sending: ProducerSettings) -> int:
-    """Return how many records were sent.
+def _send(
+    options: argparse.Namespace, connecting: ClientSettings, sending: ProducerSettings, written: list[int]
+) -> None:
+    """Send, and add to ``written`` how many records of each part are acknowledged.
 
     Raises:
         DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError: if they cannot
@@ -86,7 +94,7 @@ def _send(options: argparse.Namespace, connecting: ClientSettings, sending: Prod
         with closing(Producer(client, sending, identity, topics=topics)) as producer:
             for values in _lines() if options.value is None else [[os.fsencode(each) for each in options.value]]:
                 _write(producer, options, values)
-            return producer.rows
+                written.append(len(values))
 
 
 def _lines() -> Iterator[Sequence[bytes]]:

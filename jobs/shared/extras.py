@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXTRAS = {
-    "cryptography": ("cryptography", "connectors"),
+    "cryptography": ("cryptography", "broker"),
     "deltalake": ("deltalake", "connectors"),
     "numba": ("numba", "connectors"),
     "numpy": ("numpy", "connectors"),
@@ -32,7 +32,7 @@ EXTRAS = {
     "uvicorn": ("uvicorn", "registry-server"),
 }
 """By the name of the module: the distribution, and the extra."""
-OF_COMMANDS = {"ui": "ui", "verify": "test", "duel": "test"}
+OF_COMMANDS = {"registry": "registry-server", "ui": "ui"}
 """Commands with an extra that brings all that they need."""
 
 

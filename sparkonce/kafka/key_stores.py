@@ -62,7 +62,9 @@ def read_key_store(
             return _jks(data, password, password if key_password is None else key_password, with_key=with_key)
         if data[:1] == b"\x30":
             return _pkcs12(data, password)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except KeyStoreError:
+        raise
+    except (struct.error, IndexError, ValueError) as error:  # the last one also for a password that is no text
         raise KeyStoreError("it is damaged") from error
     return None
 
@@ -74,8 +76,13 @@ def pem(label: str, der: bytes) -> str:
 
 
 def _pkcs12(data: bytes, password: str | None) -> KeyStore:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+        from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+    except ModuleNotFoundError as error:
+        raise KeyStoreError(
+            "it is a PKCS12 store, which needs the package cryptography: pip install 'sparkonce[broker]'"
+        ) from error
 
     try:
         store = load_pkcs12(data, None if password is None else password.encode())
@@ -115,6 +122,8 @@ def _jks(data: bytes, password: str | None, key_password: str | None, *, with_ke
 def _entries(data: bytes) -> Iterator[tuple[bytes | None, list[bytes]]]:
     """Yield each entry's protected key, if it has one, and its certificates."""
     version, count = struct.unpack_from(">II", data, 4)
+    if version not in (1, 2):
+        raise KeyStoreError("it is damaged, or of a later version")
     position = 12
 
     def block(form: str) -> bytes:

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from sparkonce.connectors.runtime.machine_code import own_bytes
 from tests.cases import each_case
 
 KERNEL = """
+from sparkonce.connectors.runtime.machine_code import own_bytes
 from sparkonce.connectors.runtime.compiled import compiled
 from shapes_{version} import Shape
 
@@ -321,3 +323,17 @@ def test_the_fields_of_a_tuple_inside_another_have_changed_places(tmp_path: Path
     swapped = SHAPES.replace("width", "x").replace("height", "width").replace("x:", "height:")
     (tmp_path / "shapes_1.py").write_text(swapped + outer)
     assert run(tmp_path) == "3 0"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file of somebody else's")
+def test_a_file_of_somebody_else_is_not_loaded(tmp_path: Path) -> None:
+    theirs = tmp_path / "code.nbc"
+    theirs.write_bytes(b"x")
+    assert own_bytes(theirs) == b"x"
+    os.chown(theirs, 12345, 12345)
+    with pytest.raises(PermissionError, match="somebody else"):
+        own_bytes(theirs)
+    link = tmp_path / "link.nbc"
+    link.symlink_to(theirs)
+    with pytest.raises(OSError, match="symbolic links"):
+        own_bytes(link)

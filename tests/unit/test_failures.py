@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparkonce import explain
+from sparkonce.connectors.ingest.restarts import is_outage
 from tests.cases import each_case
 
 STREAM = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"
@@ -38,3 +39,13 @@ def test_one_line_and_what_to_do(text: str, line: str) -> None:
     assert said.startswith(line)
     assert len(said.splitlines()) == 1
     assert ("register" in said, "A disk" in said) == ("register" in line, "A disk" in line)
+
+
+def test_a_value_that_quotes_an_error_is_no_outage() -> None:
+    name = "sparkonce.kafka.client.client.KafkaUnreachableError"
+    for text, expected in (
+        (f"Traceback (most recent call last):\n  File a.py\n{name}: no answer\n", True),
+        (f"Caused by: org.a.PythonException: {name}: no answer", True),
+        (f"Traceback (most recent call last):\nsparkonce.values.DecodeError: value '{name}: x' is no JSON", False),
+    ):
+        assert is_outage(RuntimeError(text)) is expected, text

@@ -78,3 +78,21 @@ def test_a_key_decides_the_partition_unless_one_is_named(servers: str, capsys: p
     assert {(2, None, b"placed"), (2, None, b"there")} <= set(records(servers, "three", 3))
     assert main(["send", *at, "-p", "3", "--value", "nowhere"]) == 1
     assert capsys.readouterr().err == "sparkonce send: there is no partition 3: the topic has 3 partitions\n"
+
+
+def test_what_is_written_before_a_failure_is_counted(
+    servers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = iter([[b"one", b"two"], [bytes(2_000_000)], [b"never"]])
+    monkeypatch.setattr("sparkonce.jobs.cli.send._lines", lambda: parts)
+    assert main(["send", "counted", "--bootstrap-servers", servers]) == 1
+    assert "2 records in counted before that: send only what comes after\n" in capsys.readouterr().err
+    assert [value for _, _, value in records(servers, "counted")] == [b"one", b"two"]
+
+
+def test_a_closed_standard_input_is_refused(
+    servers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["send", "closed", "--bootstrap-servers", servers]) == 2
+    assert "standard input is closed: give --value" in capsys.readouterr().err

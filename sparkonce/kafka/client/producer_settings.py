@@ -189,7 +189,8 @@ def _check(asked: ProducerSettings, keeping: str | None) -> None:
         raise OptionError(
             f"kafka_once: option kafka.acks={asked.acks} can lose records that count as written, when the leader of a "
             f"partition fails before its followers have them, and {keeping} promises that "
-            "none is lost. Leave kafka.acks out, or set deliveryGuarantee=at-most-once"
+            "none is lost. Leave kafka.acks out"
+            + (", or set deliveryGuarantee=at-most-once" if keeping.startswith("deliveryGuarantee=") else "")
         )
     if asked.enable_idempotence not in (None, asked.idempotent):
         raise OptionError(

@@ -1,7 +1,7 @@
 """The ``kafka.*`` options of a reader: what the client supports, ignores, and rejects.
 
 Names are those of Kafka's Java consumer (``ConsumerConfig`` of Kafka 4.3). What all clients share is here as well;
-`kafka.client.security` has TLS and authentication, `connectors.kafka_sink.settings` the producer's own.
+`kafka.client.security` has TLS and authentication, `kafka.client.producer_settings` the producer's own.
 """
 
 from __future__ import annotations

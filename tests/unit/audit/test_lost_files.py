@@ -21,7 +21,8 @@ from sparkonce.jobs.ui.pages.tables import TABLE_FILES
 from sparkonce.jobs.ui.site import Given, Site
 from sparkonce.offset_store.data_files import lost_files
 from sparkonce.offset_store.locations import Location
-from tests.unit.sink.query_by_hand import Query
+from tests.unit.sink.query_by_hand import SCHEMA, Query, delete_row, make_table, table_actions
+from tests.unit.sink.test_features import VECTORS
 from tests.unit.ui.shown import shown
 
 
@@ -100,3 +101,17 @@ def test_nothing_is_proven_where_files_cannot_be_listed(query: Query, monkeypatc
     assert found.verdict is Verdict.UNPROVEN
     assert [each.problem for each in found.report.findings] == [Problem.FILES_NOT_EXAMINED]
     assert "cannot be looked for" in found.report.findings[0].message
+
+
+def test_a_lost_file_of_deletion_vectors_is_named(tmp_path: Path) -> None:
+    """Without it no reader knows which rows are deleted: delta-rs reads none of the table."""
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(SCHEMA, **VECTORS))
+    query.write(0, [{"v": number} for number in range(3)])
+    delete_row(query.table, 1, in_file=True)
+    assert Problem.FILE_LOST not in audit(str(query.table)).report.counts
+    (vectors,) = query.table.glob("deletion_vector_*.bin")
+    vectors.unlink()
+    found = audit(str(query.table))
+    assert found.verdict is Verdict.BROKEN
+    assert [each.problem for each in found.report.findings if vectors.name in each.message] == [Problem.FILE_LOST]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import uuid
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -146,10 +148,10 @@ def table_actions(
     return [{"protocol": protocol}, {"metaData": metadata}]
 
 
-def delete_row(path: Path, row: int) -> None:
+def delete_row(path: Path, row: int, *, in_file: bool = False) -> None:
     """Delete one row of the file that the newest commit added, by a deletion vector, as delta-spark's DELETE would.
 
-    PROTOCOL.md of delta-io/delta, "Deletion Vector Format": inline, a roaring bitmap with one value, in Z85.
+    PROTOCOL.md of delta-io/delta, "Deletion Vector Format": a roaring bitmap of one value, inline in Z85 or in a file.
     """
     folder = path / "_delta_log"
     version = max(int(each.stem) for each in folder.glob("*.json"))
@@ -158,6 +160,11 @@ def delete_row(path: Path, row: int) -> None:
     bitmap = struct.pack("<II", 12346, 1) + struct.pack("<HHIH", 0, 0, 16, row)
     data = struct.pack("<IqI", 1681511377, 1, 0) + bitmap
     vector = {"storageType": "i", "pathOrInlineDv": z85(data), "sizeInBytes": len(data), "cardinality": 1}
+    if in_file:
+        name = uuid.UUID(int=version)
+        framed = b"\x01" + struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+        (path / f"deletion_vector_{name}.bin").write_bytes(framed)
+        vector |= {"storageType": "u", "pathOrInlineDv": z85(name.bytes), "offset": 1}
     remove = {"path": add["path"], "deletionTimestamp": 1_700_000_000_000, "dataChange": True}
     stats = json.dumps({**json.loads(add["stats"]), "tightBounds": False})
     added = {key: value for key, value in add.items() if value is not None}
