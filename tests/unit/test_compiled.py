@@ -17,7 +17,6 @@ from sparkonce.connectors.runtime.machine_code import own_bytes
 from tests.cases import each_case
 
 KERNEL = """
-from sparkonce.connectors.runtime.machine_code import own_bytes
 from sparkonce.connectors.runtime.compiled import compiled
 from shapes_{version} import Shape
 
