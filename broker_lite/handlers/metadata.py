@@ -96,6 +96,9 @@ class _Answer:
         topic, error = find_topic(broker, request, Operation.DESCRIBE, name)
         if topic is not None:
             return (yield from self.topic(topic))
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not broker.member.registered:
+            # It may not have read of the topic yet. Kafka does not listen before; to librdkafka, unknown may be final.
+            return self._refused(name, ZERO_UUID, ErrorCode.LEADER_NOT_AVAILABLE)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             create = create and broker.config.auto_create_topics_enable
             try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.node.new_topics import internal_topic_settings
@@ -111,6 +112,16 @@ def test_internal_topics_are_made_alike_whoever_asks_first() -> None:
         topic = asked.broker.logs.topics[name]
         assert topic.settings == settings
         assert topic.config.cleanup_policy == ("compact",)
+
+
+def test_a_broker_that_may_not_know_all_topics_yet_calls_none_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has not registered since its start. Kafka does not listen before; unknown may be final to librdkafka."""
+    asked = Asked()
+    monkeypatch.setattr(ClusterMember, "registered", False)
+    for create in (True, False):
+        (answer,) = asked.ask(ApiKey.METADATA, 9, topics=[("later",)], allow_auto_topic_creation=create).topics
+        assert answer.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert "later" not in asked.broker.logs.topics
 
 
 def test_a_topic_named_twice_is_refused_and_the_others_are_made() -> None:
