@@ -151,10 +151,11 @@ class Writer:
         return sum(map(len, self.acknowledged))
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more records have been acknowledged."""
+        """Wait until so many more records have been acknowledged, and some of each partition since the beginning."""
         wanted = self.count + more
         with self.progress:
-            assert self.progress.wait_for(lambda: self.count >= wanted, DEADLINE_S), f"{self.count} of {wanted}"
+            enough = self.progress.wait_for(lambda: self.count >= wanted and all(self.acknowledged), DEADLINE_S)
+        assert enough, f"{self.count} of {wanted}, by partition {[len(each) for each in self.acknowledged]}"
 
     def _run(self) -> None:
         number = 0

@@ -241,6 +241,7 @@ def test_a_slow_coordinator_is_waited_for_once(
         committer.offer({(topic.name, 0): 0, (topic.name, 1): 0})
         committer.settle_once(10 * DEADLINE_S)
         assert not committer.settle(0), "it did not wait again"
+        held.wait(DEADLINE_S)
         held.release()
     committer.close(DEADLINE_S)
     assert topic.committed(group) == {0: 0, 1: 0}
