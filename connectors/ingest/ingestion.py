@@ -34,7 +34,7 @@ from sparkonce.connectors.ingest.settings import IngestSettings, trigger_argumen
 from sparkonce.connectors.ingest.topics import existing_topics
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
-from sparkonce.connectors.runtime.failures import innermost, is_behind
+from sparkonce.connectors.runtime.failures import explain, is_behind
 from sparkonce.connectors.session import active_in_thread
 from sparkonce.connectors.values.evolution import REMEDY, NoSchemaYetError, SchemaChangedError
 from sparkonce.connectors.values.options import VALUE
@@ -189,20 +189,20 @@ class Ingestion:
                 self._compact_if_due(running)
                 error = running.query.exception()
                 if error is not None and not self._begins_again(running, error):
-                    self._end_by(f"{running.flow} has failed: {innermost(error)}", error)
+                    self._end_by(f"{running.flow} has failed: {explain(error)}", error)
                     return
         if self._settings.goes_on:
             self._find_new_topics()
         try:
             self._start_waiting()
         except Exception as error:
-            self._end_by(f"a query cannot be started: {innermost(error)}", error)
+            self._end_by(f"a query cannot be started: {explain(error)}", error)
 
     def _begins_again(self, running: _Running, error: BaseException) -> bool:
         """Have a query that has ended started again, if that may help."""
         flow = running.flow
         if _has_newer_schema(flow, error):
-            _log.info("%s begins again: %s", flow, innermost(error).removesuffix(REMEDY).rstrip())
+            _log.info("%s begins again: %s", flow, explain(error).removesuffix(REMEDY).rstrip())
         else:
             if running.query.lastProgress is not None:
                 self._restarts.pop(flow.name, None)
@@ -225,7 +225,7 @@ class Ingestion:
             restart.pause_s,
             restart.number,
             RESTARTS,
-            innermost(error),
+            explain(error),
         )
         return True
 
@@ -237,12 +237,12 @@ class Ingestion:
                 if not self._is_over():
                     self._stopping.wait(LOOK_INTERVAL_S)
         except Exception as error:
-            self._end_by(f"the ingestion has failed: {innermost(error)}", error)
+            self._end_by(f"the ingestion has failed: {explain(error)}", error)
         for what, step in (("stop all queries", self._stop_queries), ("close the ingestion", self._close)):
             try:
                 step()
             except Exception as error:  # such as a session that has ended
-                self._end_by(f"cannot {what}: {innermost(error)}", error)
+                self._end_by(f"cannot {what}: {explain(error)}", error)
         self._done.set()
 
     def _end_by(self, said: str, error: BaseException) -> None:
@@ -273,7 +273,7 @@ class Ingestion:
         except (ConnectionError, KafkaError) as error:
             _log.warning("new topics cannot be looked for now: %s", error)
         except Exception as error:
-            self._end_by(f"a new topic cannot be read: {innermost(error)}", error)
+            self._end_by(f"a new topic cannot be read: {explain(error)}", error)
 
     def _find_flows(self) -> None:
         """Note the flows that have no query yet."""
@@ -300,7 +300,7 @@ class Ingestion:
                 if not (self._settings.goes_on and self._finds_topics and is_behind(NoSchemaYetError, error)):
                     raise
                 if flow.name not in self._without_schema:
-                    _log.warning("%s is not read yet: %s", flow, innermost(error))
+                    _log.warning("%s is not read yet: %s", flow, explain(error))
                 self._without_schema.add(flow.name)
                 # It is found again when topics are looked for, also if it has run before.
                 del self._waiting[flow.name]
@@ -339,7 +339,7 @@ class Ingestion:
         try:
             path = table_path_of(self._spark, flow)
         except Exception as error:  # such as that of a catalog that does not answer
-            _log.warning("%s: its table cannot be compacted now: %s", flow, innermost(error))
+            _log.warning("%s: its table cannot be compacted now: %s", flow, explain(error))
             return
         size = next((text for name, text in flow.sink.items() if name.lower() == _TARGET_FILE_BYTES), None)
         if path is not None:
@@ -362,7 +362,7 @@ class Ingestion:
         if not query.isActive:
             error = query.exception()
             if error is not None and not _has_newer_schema(flow, error):
-                self._end_by(f"{flow} has failed: {innermost(error)}", error)
+                self._end_by(f"{flow} has failed: {explain(error)}", error)
             return True
         if not is_between_batches(query) and batch_of(query) == batch:
             if in_time:
@@ -375,7 +375,7 @@ class Ingestion:
         try:
             query.stop()
         except Exception as error:  # such as spark.sql.streaming.stopTimeout; the others are stopped too
-            self._end_by(f"{flow} cannot be stopped: {innermost(error)}", error)
+            self._end_by(f"{flow} cannot be stopped: {explain(error)}", error)
         return True
 
     def _close(self) -> None:

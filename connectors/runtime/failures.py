@@ -48,11 +48,6 @@ def explain(error: BaseException) -> str:
         ... except Exception as error:
         ...     sys.exit(sparkonce.explain(error))  # doctest: +SKIP
     """
-    return innermost(error)
-
-
-def innermost(error: BaseException) -> str:
-    """Return the line of an error with its cause: of tracebacks in its text, that of the last; and what to do."""
     line = _last_raised(str(error)) or _first(error)
     remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(line)), None)
     return line if remedy is None else f"{line.rstrip('.')}. {remedy}"

@@ -66,12 +66,12 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     except Exception as error:
         from sparkonce.connectors.ingest.ingestion import IngestError
-        from sparkonce.connectors.runtime.failures import innermost
+        from sparkonce.connectors.runtime.failures import explain
 
         if options.debug:
             print(configuration.without_secrets(traceback.format_exc()), file=sys.stderr)
         hint = "" if options.debug else " (--debug shows the traces)"
-        said = str(error) if isinstance(error, IngestError) else innermost(error)
+        said = str(error) if isinstance(error, IngestError) else explain(error)
         print(f"sparkonce ingest: {configuration.without_secrets(said)}{hint}", file=sys.stderr)
         return FAILED
 

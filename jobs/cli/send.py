@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -65,18 +65,20 @@ def run(options: argparse.Namespace) -> int:
     except (DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError) as error:
         print(f"sparkonce send: {str(error).removeprefix('kafka_once: ')}", file=sys.stderr)
         if sum(written):
-            told = f"{counted(sum(written), 'record')} in {options.topic} before that: send only what comes after"
-            print(f"sparkonce send: {told}", file=sys.stderr)
+            told = f"at least {counted(sum(written), 'record')} in {options.topic}, and not all"
+            print(f"sparkonce send: {told}: look before you send again", file=sys.stderr)
         return FAILED
-    with suppress(OSError):  # they are written, whether anybody reads this or not
+    try:
         print(f"{counted(sum(written), 'record')} in {options.topic}", flush=True)
+    except OSError:  # they are written, whether anybody can read this or not
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at exit would fail too
     return GOOD
 
 
 def _send(
     options: argparse.Namespace, connecting: ClientSettings, sending: ProducerSettings, written: list[int]
 ) -> None:
-    """Send, and add to ``written`` how many records of each part are acknowledged.
+    """Send, and add to ``written`` how many records are acknowledged.
 
     Raises:
         DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError: if they cannot
@@ -92,9 +94,11 @@ def _send(
         topics.partition_count(options.topic)  # what is wrong with brokers or topic is said by this
         identity = TransactionClient(client).init_producer_id(None, sending.transaction_timeout_ms)
         with closing(Producer(client, sending, identity, topics=topics)) as producer:
-            for values in _lines() if options.value is None else [[os.fsencode(each) for each in options.value]]:
-                _write(producer, options, values)
-                written.append(len(values))
+            try:
+                for values in _lines() if options.value is None else [[os.fsencode(each) for each in options.value]]:
+                    _write(producer, options, values)
+            finally:
+                written.append(producer.rows)
 
 
 def _lines() -> Iterator[Sequence[bytes]]:

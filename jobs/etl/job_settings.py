@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
-from sparkonce.connectors.runtime.failures import innermost
+from sparkonce.connectors.runtime.failures import explain
 from sparkonce.connectors.session import spark_session
 from sparkonce.jobs.shared.arguments import CONF, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
@@ -276,4 +276,4 @@ def check_topics(kafka: Mapping[str, str]) -> None:
 
 def reason(error: BaseException) -> str:
     """Return the line of an error with its cause."""
-    return str(error).partition("\n")[0].strip() if isinstance(error, JobError) else innermost(error)
+    return str(error).partition("\n")[0].strip() if isinstance(error, JobError) else explain(error)

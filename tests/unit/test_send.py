@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -86,7 +87,7 @@ def test_what_is_written_before_a_failure_is_counted(
     parts = iter([[b"one", b"two"], [bytes(2_000_000)], [b"never"]])
     monkeypatch.setattr("sparkonce.jobs.cli.send._lines", lambda: parts)
     assert main(["send", "counted", "--bootstrap-servers", servers]) == 1
-    assert "2 records in counted before that: send only what comes after\n" in capsys.readouterr().err
+    assert "at least 2 records in counted, and not all: look before you send again\n" in capsys.readouterr().err
     assert [value for _, _, value in records(servers, "counted")] == [b"one", b"two"]
 
 
@@ -96,3 +97,11 @@ def test_a_closed_standard_input_is_refused(
     monkeypatch.setattr("sys.stdin", None)
     assert main(["send", "closed", "--bootstrap-servers", servers]) == 2
     assert "standard input is closed: give --value" in capsys.readouterr().err
+
+
+def test_a_full_disk_below_its_output_does_not_undo_what_is_written(servers: str) -> None:
+    command = [sys.executable, "-m", "sparkonce", "send", "unread", "--bootstrap-servers", servers, "--value", "a"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert [value for _, _, value in records(servers, "unread")] == [b"a"]

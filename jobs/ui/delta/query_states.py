@@ -59,7 +59,7 @@ def query_state(
 
 def _heard(run: Run, checkpoint: CheckpointState | None) -> QueryState:
     if not run.is_heard:
-        return QueryState(STOPPED, f"its driver (process {run.pid}) has ended without a word of it", is_certain=True)
+        return QueryState(STOPPED, f"its driver (process {run.pid}) has ended without reporting it", is_certain=True)
     if run.state is RunState.IDLE and not (checkpoint and checkpoint.is_at_work):
         return QueryState(IDLE, "it waits for records", is_certain=True)
     return QueryState(RUNNING, f"its driver is process {run.pid}", is_certain=True)

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
-"""The largest request, without its four size bytes: Kafka's default of `socket.request.max.bytes`."""
-
-MAX_UNAUTHENTICATED_FRAME_BYTES: Final = 512 * 1024
-"""The largest request before authentication (KIP-498): TLS bytes on a plain port read as a frame of hundreds of MB."""
-
 MAX_GENERIC_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """The largest body of a request without records."""
 
