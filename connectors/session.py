@@ -20,6 +20,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from sparkonce.connectors.runtime import fork_server, java_check, worker_daemon, worker_python
+from sparkonce.connectors.runtime.active_session import active_in_thread
 
 REDACTED = "(?i)url|[.]user[.]info$|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark redacts in plans, besides those named like passwords: Spark's own default, and ours."""
@@ -118,16 +119,6 @@ def _python_of_cluster(conf: Mapping[str, str]) -> str:
             "it on the driver too: unpack the environment here as it is on the executors (docs/shipping.md)"
         )
     return python
-
-
-def active_in_thread(session: SparkSession) -> SparkSession:
-    """Make a session active in the calling thread, where Spark looks for formats; it is active only in its first one.
-
-    Sessions of Spark Connect need it in no thread.
-    """
-    if hasattr(session, "_jsparkSession"):
-        session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[union-attr]
-    return session
 
 
 def _is_local(conf: Mapping[str, str]) -> bool:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
     from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
     from sparkonce.connectors.catalogs.tables import table_path
-    from sparkonce.connectors.catalogs.writer import write_stream
     from sparkonce.connectors.delta_spark.append import AppendWriter
     from sparkonce.connectors.delta_spark.merge import MergeWriter
+    from sparkonce.connectors.formats.table_writer import write_stream
     from sparkonce.connectors.ingest.ingest import ingest
     from sparkonce.connectors.ingest.ingestion import IngestError, Ingestion
     from sparkonce.connectors.ingest.settings import IngestTable
@@ -92,7 +92,7 @@ _WHERE = {
     "source_options": "connectors.reference.typed_options",
     "spark_session": "connectors.session",
     "table_path": "connectors.catalogs.tables",
-    "write_stream": "connectors.catalogs.writer",
+    "write_stream": "connectors.formats.table_writer",
 }
 """The module from which each name is loaded."""
 

@@ -34,8 +34,8 @@ from sparkonce.connectors.ingest.settings import IngestSettings, trigger_argumen
 from sparkonce.connectors.ingest.topics import existing_topics
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
+from sparkonce.connectors.runtime.active_session import active_in_thread
 from sparkonce.connectors.runtime.failures import explain, is_behind
-from sparkonce.connectors.session import active_in_thread
 from sparkonce.connectors.values.evolution import REMEDY, NoSchemaYetError, SchemaChangedError
 from sparkonce.connectors.values.options import VALUE
 from sparkonce.connectors.values.registered import columns_of_latest

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkonce.connectors.catalogs.names import TableName
 from sparkonce.connectors.catalogs.tables import find_table
-from sparkonce.connectors.catalogs.writer import write_stream
+from sparkonce.connectors.formats.table_writer import write_stream
 from sparkonce.connectors.ingest.routing import Flow
 from sparkonce.options import KAFKA_FORMAT, OptionError
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from sparkonce.connectors.runtime.private_folder import private_folder
+from sparkonce.private_folder import private_folder
 
 EVERY_S = 5.0
 """How often it is noted that nothing has changed."""

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkonce.connectors.runtime.fork_client import ACCEPTED, SOCKET
-from sparkonce.connectors.runtime.private_folder import private_folder
 from sparkonce.connectors.runtime.worker_daemon import PRELOADED, preload, prepare_to_fork
+from sparkonce.private_folder import private_folder
 
 MODULE = "sparkonce.connectors.runtime.fork_server"
 PLANNING = (

@@ -39,7 +39,7 @@ from numba.core.serialize import dumps
 from numba.core.types.containers import BaseTuple
 from numba.extending import _Intrinsic
 
-from sparkonce.connectors.runtime.private_folder import cache_folder, private_folder
+from sparkonce.private_folder import cache_folder, private_folder
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sparkonce.connectors.runtime.private_folder import private_folder
+from sparkonce.private_folder import private_folder
 
 _log = logging.getLogger(__name__)
 _FOLDER = "sparkonce-schemas"

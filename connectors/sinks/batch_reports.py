@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sparkonce.connectors.runtime.private_folder import private_folder
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
+from sparkonce.private_folder import private_folder
 
 KEPT_BATCHES = 20
 """Reports of a query that stay in its file when that is shortened: a listener may be a few batches late."""

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sparkonce.connectors.runtime.private_folder import private_folder
 from sparkonce.connectors.telemetry.spans import Interval
+from sparkonce.private_folder import private_folder
 
 KEPT_S = 86_400
 """Files of planners that have ended are removed after this time, when another one writes its first."""

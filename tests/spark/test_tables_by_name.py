@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import lit
 
 from sparkonce import OptionError, table_path, write_stream
-from sparkonce.connectors.catalogs.writer import DeltaStreamWriter
+from sparkonce.connectors.formats.table_writer import DeltaStreamWriter
 from sparkonce.jobs.cli.main import main
 from tests.spark.sink_support import PROJECT, numbers
 

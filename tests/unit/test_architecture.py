@@ -12,19 +12,8 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCES = PROJECT / "sparkonce"
 FOLDERS = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
-PACKAGES = (
-    *FOLDERS,
-    "kafka",
-    "lab",
-    "crash_points",
-    "http_hosts",
-    "notebook",
-    "options",
-    "ready_file",
-    "settings",
-    "shipping",
-    "words",
-)
+FILES = sorted(path.stem for path in SOURCES.glob("[a-z]*.py"))
+PACKAGES = (*FOLDERS, *FILES, "kafka", "lab")
 
 ROW = re.compile(r"\| (`[a-z].*?) \| .* \| (.*?) ?\|")
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
@@ -32,8 +21,10 @@ IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 
 @cache
 def modules() -> list[str]:
-    files = [path for package in PACKAGES if (path := SOURCES / f"{package}.py").is_file()]
-    paths = [*files, *(path for folder in (*FOLDERS, "kafka") for path in (SOURCES / folder).rglob("*.py"))]
+    paths = [
+        *(SOURCES / f"{name}.py" for name in FILES),
+        *(path for folder in (*FOLDERS, "kafka") for path in (SOURCES / folder).rglob("*.py")),
+    ]
     names = [path.relative_to(SOURCES) for path in paths]
     names += [path.relative_to(PROJECT) for path in (PROJECT / "lab").rglob("*.py")]
     return sorted(".".join(name.with_suffix("").parts) for name in names)

@@ -21,7 +21,7 @@ import pytest
 from sparkonce.connectors.runtime import fork_server, worker_python
 from sparkonce.connectors.runtime.fork_client import INTERPRETER, SOCKET
 from sparkonce.connectors.runtime.fork_server import AS_SPARK_STARTS_PYTHON, MODULE, fixed
-from sparkonce.connectors.runtime.private_folder import private_folder
+from sparkonce.private_folder import private_folder
 from tests.cases import each_case
 
 PROJECT = Path(__file__).resolve().parents[2]
