@@ -47,9 +47,11 @@ def try_out(folder: Path, wheel: Path, python: str, spark: str) -> str:
     subprocess.run([python, "-m", "venv", str(environment)], check=True)
     own = str(environment / "bin/python")
     pip = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, str(wheel)], check=True)
-    if spark:
+    if spark:  # as on a platform that brings its own
         subprocess.run([*pip, "--no-deps", f"pyspark=={spark}"], check=True)
+        subprocess.run([*pip, "py4j", f"{wheel}[connectors]"], check=True)
+    else:
+        subprocess.run([*pip, f"{wheel}[spark]"], check=True)
     asked = "import platform, pyspark; print(platform.python_version(), '|', pyspark.__version__)"
     versions = subprocess.run([own, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
     (folder / "work").mkdir()
