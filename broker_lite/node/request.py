@@ -83,7 +83,7 @@ class Request:
         self.overlaps = False
         """Whether later writes on its connection may be handled before it is answered."""
 
-    def abandon(self, read_buffer: bytearray) -> None:
+    def abandon(self, read_buffer: object) -> None:
         """Release what is held for an answer that is no longer needed, including the body unless it was copied."""
         if self.body.obj is read_buffer:
             self.body = _NOTHING

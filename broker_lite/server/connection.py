@@ -1,12 +1,14 @@
 """One client's connection: requests in, responses out, in order.
 
-Theory of operation: as in Kafka, a connection's requests are handled one after the other, and the next one waits
-until the last response is being sent; so a long poll or a join delays later requests, and responses keep their order
-without a queue. Only writes that wait for followers let later writes begin: a round to the followers then carries
-several, which Kafka's brokers leave to several connections. Bytes are read into one buffer, handlers see slices of it,
-and produced records go from there to the file without a copy. At each wake-up a limited number of requests is handled,
-then the other connections get a turn. A client's error closes its own connection, with one line in the log. On a SASL
-listener a gate handles the frames until the client is authenticated; TLS is one layer below, in `tls.py`.
+Theory of operation: as in Kafka, a connection's requests are handled one after the other, and the next one waits until
+the last response is being sent; so a long poll or a join delays later requests, and responses keep their order without
+a queue. Only writes that wait for followers let later writes begin: a round to the followers then carries several,
+which Kafka's brokers leave to several connections. Bytes are read into one buffer, handlers see slices of it, and
+produced records go from there to the file without a copy. At each wake-up a limited number of requests is handled,
+then the other connections get a turn. A connection of which nothing is left in the buffer has none of its own: all
+such share one, and keep it when a part of a frame or an unanswered request stays in it. A client's error closes its
+own connection, with one line in the log. On a SASL listener a gate handles the frames until the client is
+authenticated; TLS is one layer below, in `tls.py`.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ class Connection(asyncio.BufferedProtocol):
 
             self._gate = SaslGate(sasl, broker.scram_credentials.get, lambda: broker.new_uuid().hex)
             self._frame_limit = min(self._frame_limit, sasl.max_receive_bytes)
-        self._buffer = bytearray(READ_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view = table.shared_buffer
+        self._owns_buffer = False
         self._counted_bytes = 0
         self._start = 0
         self._end = 0
@@ -109,10 +111,6 @@ class Connection(asyncio.BufferedProtocol):
         self._output = self._make_output(dup)
         self._output.memory = self._table.memory
         self._output.owner = self
-        try:
-            self._count_buffer(len(self._buffer))
-        except ProtocolError as error:
-            self.cut_off(str(error))
 
     def _make_output(self, sock: socket.socket) -> Output:
         return Output(self._loop, sock, self._resume, self._on_send_error)
@@ -125,14 +123,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._output is not None:
             self._output.close()
         if isinstance(self._pending, Request):
-            self._pending.abandon(self._buffer)
+            self._pending.abandon(self._view.obj)
         self._pending = None
         if self._unanswered is not None:
-            self._unanswered.abandon(self._buffer)
+            self._unanswered.abandon(self._view.obj)
             self._unanswered = None
         self._start = self._end = 0
-        self._buffer = bytearray()
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(b"")
         self._count_buffer(-self._counted_bytes)
         self._table.discard(self)
 
@@ -157,6 +154,8 @@ class Connection(asyncio.BufferedProtocol):
         """Return the free part of the read buffer; unless reading is paused there always is some."""
         if self._start == self._end:
             self._start = self._end = 0
+            if not self._owns_buffer:
+                self._view = self._table.shared_buffer
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -232,14 +231,14 @@ class Connection(asyncio.BufferedProtocol):
         here = self._end - self._start
         if here < SIZE.size:
             return SIZE.size - here
-        size: int = SIZE.unpack_from(self._buffer, self._start)[0]
+        size: int = SIZE.unpack_from(self._view, self._start)[0]
         if not 0 <= size <= self._frame_limit:
             frame_size(self._view[self._start : self._start + SIZE.size], self._frame_limit)  # raises the error
         return SIZE.size + size - here
 
     def _handle_frame(self) -> int:
         begin = self._start + SIZE.size
-        size: int = SIZE.unpack_from(self._buffer, self._start)[0]
+        size: int = SIZE.unpack_from(self._view, self._start)[0]
         self._start = begin + size
         self.requests += 1
         frame = self._view[begin : self._start]
@@ -275,7 +274,9 @@ class Connection(asyncio.BufferedProtocol):
         if body is not None:
             self._pending = None
             self._send_in_order(request, body)
-        elif request.overlaps:
+            return size
+        self._own_buffer()
+        if request.overlaps:
             self._pending = None
             if self._unanswered is None:
                 self._unanswered = UnansweredWrites()
@@ -284,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_overlap(self, unanswered: UnansweredWrites) -> bool:
         """Whether the next complete frame may be handled before those writes are answered."""
-        (api_key,) = API_KEY.unpack_from(self._buffer, self._start + SIZE.size)
+        (api_key,) = API_KEY.unpack_from(self._view, self._start + SIZE.size)
         return len(unanswered) < MAX_UNANSWERED_WRITES and api_key == ApiKey.PRODUCE
 
     def _authenticate(self, gate: SaslGate, frame: memoryview) -> bool:
@@ -381,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
             self._take_turn(bulk=True)
 
     def _is_bulk(self) -> bool:
-        size: int = SIZE.unpack_from(self._buffer, self._start)[0]
+        size: int = SIZE.unpack_from(self._view, self._start)[0]
         return size > BULK_REQUEST_BYTES
 
     def cut_off(self, reason: str) -> None:
@@ -420,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
         if not here:
             return None
         known = here >= SIZE.size
-        return SIZE.size + (int(SIZE.unpack_from(self._buffer, self._start)[0]) if known else 0)
+        return SIZE.size + (int(SIZE.unpack_from(self._view, self._start)[0]) if known else 0)
 
     @property
     def here_bytes(self) -> int:
@@ -438,8 +439,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._output.unsent_bytes if self._output is not None else 0
 
     def shrink(self) -> None:
-        """Shrink a grown read buffer, if it is empty."""
-        if self._start == self._end and len(self._buffer) > READ_BUFFER_BYTES:
+        """Release an empty read buffer; while a request is served, only what it has grown by."""
+        if self._start != self._end or not self._owns_buffer or self._closed:
+            return
+        if not self.is_served:
+            self._owns_buffer = False
+            self._count_buffer(-self._counted_bytes)
+        elif len(self._view) > READ_BUFFER_BYTES:
             self._rebuild(READ_BUFFER_BYTES)
 
     # The read buffer.
@@ -448,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
         """Make room for the next read, or pause reading until requests have been handled."""
         transport = self._transport
         assert transport is not None
-        here, capacity = self._end - self._start, len(self._buffer)
+        here, capacity = self._end - self._start, len(self._view)
         if here == 0:
             full = self._end == capacity
             self._start = self._end = 0
@@ -462,7 +468,9 @@ class Connection(asyncio.BufferedProtocol):
             elif self._end == capacity:
                 # Memory is allocated as bytes arrive, not as announced by a header.
                 self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
-        full = self._end == len(self._buffer)
+        if self._end:
+            self._own_buffer()
+        full = self._end == len(self._view)
         if full != self._reading_paused:
             self._pause_reading(full)
 
@@ -478,15 +486,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def _rebuild(self, capacity: int) -> None:
         here = self._end - self._start
-        if capacity == len(self._buffer):
+        if capacity == len(self._view):
             self._view[:here] = self._view[self._start : self._end]
         else:
-            self._count_buffer(capacity - len(self._buffer))
-            buffer = bytearray(capacity)
-            buffer[:here] = self._view[self._start : self._end]
-            self._buffer = buffer
-            self._view = memoryview(buffer)
+            self._count_buffer(capacity - self._counted_bytes)
+            view = memoryview(bytearray(capacity))
+            view[:here] = self._view[self._start : self._end]
+            self._view = view
+            self._owns_buffer = True
         self._start, self._end = 0, here
+
+    def _own_buffer(self) -> None:
+        """Keep the buffer that was shared until now, with what is in it."""
+        if not self._owns_buffer:
+            self._count_buffer(len(self._view))
+            self._owns_buffer = True
+            self._table.take_shared_buffer()
 
     def _count_buffer(self, more: int) -> None:
         self._counted_bytes += more

@@ -226,6 +226,10 @@ class ConnectionTable:
         self._members: dict[Member, None] = {}
         self._by_host: dict[str, int] = {}
         self.memory = Memory(limits.MAX_HELD_BYTES, self._make_room)
+        self.shared_buffer = memoryview(bytearray(limits.READ_BUFFER_BYTES))
+        """What connections without a read buffer of their own are read into, one at a time."""
+        self.encrypted_buffer = memoryview(bytearray(limits.READ_BUFFER_BYTES))
+        """What TLS connections are read into before anything is decrypted."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -243,6 +247,10 @@ class ConnectionTable:
         self._closed = True
         for member in self:
             member.close()
+
+    def take_shared_buffer(self) -> None:
+        """Leave the shared buffer to the connection that was just read into it, and make another."""
+        self.shared_buffer = memoryview(bytearray(limits.READ_BUFFER_BYTES))
 
     def has_room(self) -> bool:
         """Whether one more connection may be accepted; if not, logs why."""

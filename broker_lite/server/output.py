@@ -230,7 +230,7 @@ class UnansweredWrites:
             request, (body,) = self._entries.popleft()
             yield request, body
 
-    def abandon(self, read_buffer: bytearray) -> None:
+    def abandon(self, read_buffer: object) -> None:
         """Drop everything, as the connection is closed."""
         for request, _ in self._entries:
             request.abandon(read_buffer)

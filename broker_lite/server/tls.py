@@ -22,7 +22,6 @@ from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.connections import ConnectionTable
 from sparkonce.broker_lite.server.limits import (
     MAX_SENT_BYTES_PER_WAKE_UP,
-    READ_BUFFER_BYTES,
     TLS_HANDSHAKE_TIMEOUT_S,
     TLS_PIECE_BYTES,
 )
@@ -135,7 +134,6 @@ class TlsConnection(Connection):
         self._received = ssl.MemoryBIO()
         self._encrypted = ssl.MemoryBIO()
         self._tls = listener.context.wrap_bio(self._received, self._encrypted, server_side=True)
-        self._arrivals = memoryview(bytearray(READ_BUFFER_BYTES))
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._shaken = False
 
@@ -153,12 +151,12 @@ class TlsConnection(Connection):
         super().connection_lost(error)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return the buffer for encrypted bytes; it is empty whenever reading is on."""
-        return self._arrivals
+        """Return the shared buffer for encrypted bytes; it is empty whenever reading is on."""
+        return self._table.encrypted_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt and handle the received bytes."""
-        self._received.write(self._arrivals[:nbytes])
+        self._received.write(self._table.encrypted_buffer[:nbytes])
         self._pump()
 
     def eof_received(self) -> bool:

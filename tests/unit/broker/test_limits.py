@@ -23,9 +23,10 @@ from sparkonce.broker_lite.node import refusal_log
 from sparkonce.broker_lite.server import limits, log_rate
 from sparkonce.broker_lite.server.connections import BulkTurns, ConnectionTable, Memory, MemoryBoundError, Watch
 from sparkonce.broker_lite.server.server import Server
-from sparkonce.kafka.protocol import apis, fetch
+from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.frames import encode_request_header
 from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.unit.broker.test_connection import (
     API_VERSIONS,
@@ -266,8 +267,31 @@ def test_a_grown_buffer_is_given_back(impatient: None, kafka_broker: EmbeddedBro
     memory = table_of(kafka_broker).memory
     client.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"x" * 900_000)))
     client.answer(ApiKey.PRODUCE, 9)
-    wait_until(kafka_broker, lambda: memory.used == limits.READ_BUFFER_BYTES)
-    client.close()
+    wait_until(kafka_broker, lambda: memory.used == 0)
+    assert serves(client)
+
+
+def test_connections_share_a_buffer_until_something_stays_in_theirs(kafka_broker: EmbeddedBroker) -> None:
+    """Whole requests of many leave nothing behind; parts of their frames do not meet."""
+    memory = table_of(kafka_broker).memory
+    clients = [Client(kafka_broker) for _ in range(20)]
+    make_topic(clients[0], "t")
+    assert all(serves(each) for each in clients)
+    assert memory.used == 0
+    frames = []
+    for number in range(len(clients)):
+        header = bytes(encode_request_header(ApiKey.PRODUCE, 9, number, "test"))
+        frame = header + produce_body(batch_of(bytes([number]) * 10_000))
+        frames.append(struct.pack(">i", len(frame)) + frame)
+    for part in (slice(0, 3), slice(3, 5_000), slice(5_000, None)):
+        for each, frame in zip(clients, frames, strict=True):
+            each.socket.sendall(frame[part])
+        wait_until(kafka_broker, lambda: memory.used == len(clients) * limits.READ_BUFFER_BYTES)
+    for number, each in enumerate(clients):
+        correlation_id, body = each.answer(ApiKey.PRODUCE, 9)
+        (topic,) = produce.decode_response(9, body).topics
+        assert (correlation_id, topic.partitions[0].error_code) == (number, ErrorCode.NONE)
+        each.close()
     wait_until(kafka_broker, lambda: memory.used == 0)
 
 
@@ -288,7 +312,7 @@ def test_requests_that_do_not_get_whole_hold_a_bounded_memory(
 def test_memory_is_taken_from_those_who_hold_it(
     impatient: None, kafka_broker: EmbeddedBroker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Many connections announce 99 MiB, send a part of it and stand still; a new client needs a few bytes."""
+    """Many connections announce 99 MiB, send a part of it and stand still; a new client needs a megabyte."""
     assert serves(client)
     table = table_of(kafka_broker)
     holders = [Client(kafka_broker) for _ in range(20)]
@@ -298,7 +322,8 @@ def test_memory_is_taken_from_those_who_hold_it(
     table.memory.limit = table.memory.used
     for _ in range(3):
         new = Client(kafka_broker)
-        assert serves(new)
+        new.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"x" * 900_000)))
+        new.answer(ApiKey.PRODUCE, 9)
         new.close()
     assert serves(client)
     assert "all connections together hold more than" in lines(caplog)
