@@ -447,19 +447,29 @@ class LocalLog:
             with contextlib.suppress(OSError):
                 self.flush(now_ms)
 
-    def close(self, now_ms: int) -> None:
-        """Close cleanly: flush everything, write the indexes, and a producer snapshot at the log end offset.
+    def begin_close(self) -> Flush | None:
+        """Write the indexes, and a producer snapshot at the log end offset, and begin to flush all that is unflushed.
+
+        Raises:
+            OSError: if that fails.
+        """
+        if self._unmade is not None:
+            return None
+        self._segments[-1].write_indexes()
+        names = self._unflushed_names or (self.directory,)
+        return self._storage.flush_later([*self._segments[-1].paths(), self._write_snapshot(), *names])
+
+    def close(self, now_ms: int, begun: Flush | None = None) -> None:
+        """Close cleanly, once everything is flushed; `begun` is what `begin_close` returned, if it was called.
 
         Raises:
             OSError: if that fails, or a flush has failed before; then the log is not closed.
         """
-        if self._unmade is not None:
-            self.abandon()
-            return
-        self._segments[-1].write_indexes()
-        snapshot = self._write_snapshot()
-        self.flush(now_ms)
-        self._storage.flush_later([*self._segments[-1].paths(), snapshot, self.directory]).result()
+        flush = self.begin_close() if begun is None else begun
+        if flush is not None:
+            flush.result()
+            self._unflushed_names = ()
+            self.flush(now_ms)
         self.abandon()
 
     def abandon(self) -> None:

@@ -35,7 +35,7 @@ from sparkonce.kafka.protocol.records import HEADER_BYTES, BatchHeader, decode_r
 if TYPE_CHECKING:
     from sparkonce.broker_lite.log.config import LogConfig
     from sparkonce.broker_lite.log.leader_epochs import EpochEnd
-    from sparkonce.broker_lite.log.storage import Storage
+    from sparkonce.broker_lite.log.storage import Flush, Storage
 
 
 __all__ = ["HIGH_WATERMARK", "Appended", "OverlappingBatchError", "PartitionLog"]
@@ -274,10 +274,10 @@ class PartitionLog(LocalLog):
         self._finish_truncation()
         return super().roll(now_ms)
 
-    def close(self, now_ms: int) -> None:
+    def begin_close(self) -> Flush | None:
         """See `LocalLog`. Finishes a truncation first, as `roll`."""
         self._finish_truncation()
-        super().close(now_ms)
+        return super().begin_close()
 
     def begin_at(self, offset: int) -> None:
         """Drop everything and begin, empty, at `offset`.

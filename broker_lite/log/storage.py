@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _OPEN_TRIES = 50
 _OPEN_AGAIN_S = 0.1
+_FLUSHERS = 8
+"""Flushes at a time; a file system writes its journal once for all that wait for it."""
 _OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 _UNLOCKED = struct.pack("h", fcntl.F_UNLCK)
 """The `l_type` by which the kernel reports that the lock is free."""
@@ -294,7 +296,7 @@ class DiskLock:
 
 
 class DiskStorage:
-    """A `Storage` on a real file system; slow flushes run on one thread."""
+    """A `Storage` on a real file system; slow flushes run on threads of their own."""
 
     def __init__(self) -> None:
         self._flusher: ThreadPoolExecutor | None = None
@@ -342,7 +344,7 @@ class DiskStorage:
         if self._flusher is None:
             from concurrent.futures import ThreadPoolExecutor  # slow to import, and not every broker needs it
 
-            self._flusher = ThreadPoolExecutor(1, "log-flusher")
+            self._flusher = ThreadPoolExecutor(_FLUSHERS, "log-flusher")
         return self._flusher.submit(_flush_paths, tuple(paths))
 
     def list_directory(self, path: str) -> list[str]:
