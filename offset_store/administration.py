@@ -153,11 +153,7 @@ class ManualChange:
 
     @classmethod
     def from_commit_info(cls, info: Mapping[str, Any]) -> ManualChange:
-        """Parse the result of `to_commit_info`.
-
-        Raises:
-            KeyError, TypeError, ValueError: if it is invalid.
-        """
+        """Parse the result of `to_commit_info`. Raises KeyError, TypeError or ValueError if it is invalid."""
         moves = tuple(
             Move(
                 OffsetTxn(
@@ -314,11 +310,7 @@ class OffsetsTable:
         return self.table.version()
 
     def entries(self) -> tuple[CommitEntry, ...]:
-        """Return the commits that the log still keeps, newest first.
-
-        Raises:
-            OffsetStoreError: if one cannot be read.
-        """
+        """Return the commits that the log still keeps, newest first. Raises OffsetStoreError if one cannot be read."""
         if self._entries is None:
             kept = [version for version in self._listing.commits if version <= self.version]
             self._entries = tuple(self._read(kept[::-1]))

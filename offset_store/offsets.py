@@ -147,11 +147,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, text: str) -> SourceOffset:
-        """Parse the result of ``to_json``.
-
-        Raises:
-            OffsetFormatError: if the text is invalid.
-        """
+        """Parse the result of ``to_json``. Raises OffsetFormatError if the text is invalid."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:

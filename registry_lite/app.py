@@ -1,7 +1,4 @@
-"""The REST API over a `RegistryService`, by Starlette.
-
-Source: Confluent's documentation of the Schema Registry API.
-"""
+"""The REST API over a `RegistryService`, by Starlette. Source: Confluent's documentation of the Schema Registry API."""
 
 from __future__ import annotations
 
@@ -52,11 +49,7 @@ class Call:
 
     @property
     def context(self) -> str:
-        """The context at the beginning of the path.
-
-        Raises:
-            ApiError: if the context's name is invalid.
-        """
+        """The context at the beginning of the path. Raises ApiError if the context's name is invalid."""
         return context_named(_decoded(self.path.get("context", DEFAULT_CONTEXT)))
 
     @property
@@ -84,22 +77,14 @@ class Call:
 
     @property
     def number(self) -> int:
-        """The id in the path.
-
-        Raises:
-            ApiError: if it is not a valid id.
-        """
+        """The id in the path. Raises ApiError if it is not a valid id."""
         text = str(self.path["id"])
         if not text.isascii() or not text.isdecimal() or len(text) > MAX_ID_DIGITS:
             raise schema_not_found(text[: MAX_ID_DIGITS + 1])
         return int(text)
 
     def page(self, found: Sequence[Any]) -> list[Any]:
-        """Return the part of a list that the query requests.
-
-        Raises:
-            ApiError: if its bounds are not numbers.
-        """
+        """Return the part of a list that the query requests. Raises ApiError if its bounds are not numbers."""
         try:
             offset, limit = int(self.query.get("offset", "0")), int(self.query.get("limit", "-1"))
         except ValueError:

@@ -67,11 +67,7 @@ class RegistryService:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Lock the state for a change.
-
-        Raises:
-            ApiError: if this registry cannot write, temporarily or any more.
-        """
+        """Lock the state for a change. Raises ApiError if this registry cannot write, temporarily or any more."""
         with self._changing:
             self.settle()
             with self.reading:
@@ -96,11 +92,7 @@ class RegistryService:
         return [each for each in found if self.state.versions(each, deleted=deleted)]
 
     def entry(self, subject: str, version: str, *, deleted: bool = False) -> Entry:
-        """Return a version of a subject; the latest is never a soft-deleted one.
-
-        Raises:
-            ApiError: if there is none.
-        """
+        """Return a version of a subject; the latest is never a soft-deleted one. Raises ApiError if there is none."""
         number = None if version in _LATEST else _version(version)
         found = self.state.versions(subject, deleted=deleted)
         if not found:
@@ -122,11 +114,7 @@ class RegistryService:
         return found
 
     def with_guid(self, guid: str) -> Entry:
-        """Return a version whose schema has a GUID.
-
-        Raises:
-            ApiError: if there is none.
-        """
+        """Return a version whose schema has a GUID. Raises ApiError if there is none."""
         found = next((each for each in self.state.entries() if each.content.guid == guid), None)
         if found is None:
             raise schema_not_found(guid)
@@ -313,11 +301,7 @@ class RegistryService:
         return noop_key(), {LAST_IDS: dict(self.state.last_ids)}
 
     def set_config(self, subject: str | None, document: Mapping[str, Any]) -> Document:
-        """Set the compatibility of a subject, or of all.
-
-        Raises:
-            ApiError: if there is no such level.
-        """
+        """Set the compatibility of a subject, or of all. Raises ApiError if there is no such level."""
         level = document.get("compatibility") or document.get("compatibilityLevel")
         if level is not None and str(level).upper() not in LEVELS:
             raise ApiError(422, 42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
@@ -446,11 +430,7 @@ class RegistryService:
 
 
 def check_subject(subject: str | None) -> None:
-    """Check a subject's name.
-
-    Raises:
-        ApiError: if it is invalid.
-    """
+    """Check a subject's name. Raises ApiError if it is invalid."""
     if subject is not None and (not subject.isprintable() or not subject.strip() or subject in _RESERVED):
         raise invalid_subject(subject)
 

@@ -42,11 +42,7 @@ class Content:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Content:
-        """Return the content of a request, or of a record's value.
-
-        Raises:
-            KeyError, TypeError: if it is invalid.
-        """
+        """Return the content of a request, or of a record's value. Raises KeyError or TypeError if it is invalid."""
         references = tuple(
             (_typed(each["name"], str), _typed(each["subject"], str), _typed(each["version"], int))
             for each in document.get("references") or ()

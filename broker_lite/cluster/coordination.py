@@ -77,11 +77,7 @@ class Coordination(Protocol):
         """
 
     def poll(self) -> list[Step]:
-        """Return the committed part of the log since the last call.
-
-        Raises:
-            OSError: if the log cannot be read.
-        """
+        """Return the committed part of the log since the last call. Raises OSError if the log cannot be read."""
 
     on_change: list[Callable[[], None]]
     """Called when there may be more to `poll`, or `durable_offset` has increased."""

@@ -142,11 +142,7 @@ class Head(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """Parse the value of `/changes`.
-
-        Raises:
-            MetadataFormatError: if it is invalid.
-        """
+        """Parse the value of `/changes`. Raises MetadataFormatError if it is invalid."""
         found = _document(CHANGES, data)
         return cls(*(_number(CHANGES, found, _camel(name)) for name in cls._fields))
 
@@ -179,11 +175,7 @@ def cluster_id_of(data: bytes) -> str | None:
 
 
 def epoch_of(data: bytes) -> int:
-    """Return the epoch in a `/controller_epoch`.
-
-    Raises:
-        MetadataFormatError: if it is invalid.
-    """
+    """Return the epoch in a `/controller_epoch`. Raises MetadataFormatError if it is invalid."""
     if not data.isdigit():
         raise MetadataFormatError(f"{CONTROLLER_EPOCH} is {data[:80]!r}, and no number")
     return int(data)
@@ -202,11 +194,7 @@ def encode_change(epoch: int, base_offset: int, records: Sequence[Record]) -> by
 
 
 def decode_change(path: str, data: bytes) -> Change:
-    """Parse a change.
-
-    Raises:
-        MetadataFormatError: if it is invalid.
-    """
+    """Parse a change. Raises MetadataFormatError if it is invalid."""
     if not data.startswith(b"{"):
         try:
             data = zlib.decompress(data)

@@ -140,11 +140,7 @@ def decode_key(data: bytes | None) -> OffsetKey | None:
 
 
 def decode_value(data: bytes) -> CommittedOffset:
-    """Parse a record's value.
-
-    Raises:
-        ProtocolError: if its version is unknown.
-    """
+    """Parse a record's value. Raises ProtocolError if its version is unknown."""
     reader = Reader(data)
     version = reader.int16()
     if not 0 <= version <= _VALUE_VERSION:

@@ -104,11 +104,7 @@ def decode_key(data: bytes | None) -> str | None:
 
 
 def decode_value(transactional_id: str, data: bytes) -> Transaction:
-    """Parse a record's value.
-
-    Raises:
-        ProtocolError: if it is malformed or of an unknown version.
-    """
+    """Parse a record's value. Raises ProtocolError if it is malformed or of an unknown version."""
     reader = Reader(data)
     version, producer_id, epoch, timeout_ms, status = reader.unpack(_HEAD)
     if not 0 <= version <= _VALUE_VERSION:

@@ -105,11 +105,7 @@ class FlushState:
             self._pending.append((offset, flush))
 
     def wait(self, flush: Flush) -> None:
-        """Wait for a flush that the recovery point must not skip.
-
-        Raises:
-            OSError: if it failed.
-        """
+        """Wait for a flush that the recovery point must not skip. Raises OSError if it failed."""
         try:
             flush.result()
         except OSError as error:

@@ -140,11 +140,7 @@ class LogManager:
         return self._by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> PartitionLog:
-        """Return one partition's log.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
-        """
+        """Return one partition's log. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         found = self._topics.get(topic)
         log = None if found is None else found.logs.get(index)
         if log is None:
@@ -189,11 +185,7 @@ class LogManager:
         return topic
 
     def log_of(self, key: tuple[uuid.UUID, int]) -> PartitionLog:
-        """Return the log of a partition that `take` has created.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
-        """
+        """Return the log of a partition that `take` has created. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self._by_id.get(key[0])
         log = None if topic is None else topic.logs.get(key[1])
         if log is None:

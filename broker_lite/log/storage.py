@@ -73,11 +73,7 @@ class Flush(Protocol):
         """Whether it has ended."""
 
     def result(self) -> None:
-        """Wait for its end.
-
-        Raises:
-            OSError: if it failed.
-        """
+        """Wait for its end. Raises OSError if it failed."""
 
 
 class Lock(Protocol):
@@ -104,11 +100,7 @@ class Storage(Protocol):
         """Open a file to read and append, creating it if it does not exist."""
 
     def read(self, path: str) -> bytes:
-        """Return a file's content.
-
-        Raises:
-            FileNotFoundError: if it does not exist.
-        """
+        """Return a file's content. Raises FileNotFoundError if it does not exist."""
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
         """Replace a file's content as a whole; if `durable`, flush it before returning.
@@ -117,11 +109,7 @@ class Storage(Protocol):
         """
 
     def size(self, path: str) -> int:
-        """How many bytes a file has.
-
-        Raises:
-            FileNotFoundError: if it does not exist.
-        """
+        """How many bytes a file has. Raises FileNotFoundError if it does not exist."""
 
     def modified_ms(self, path: str) -> int:
         """When a file was written to last, in milliseconds since 1970.
@@ -159,11 +147,7 @@ class Storage(Protocol):
         """
 
     def lock(self, path: str) -> Lock:
-        """Lock the file at `path`, creating it if it does not exist.
-
-        Raises:
-            BlockingIOError: if it is held already.
-        """
+        """Lock the file at `path`, creating it if it does not exist. Raises BlockingIOError if it is held already."""
 
     def is_locked(self, path: str) -> bool:
         """Whether the file at `path` is locked, by another process or by this one."""

@@ -66,11 +66,7 @@ def encode(content: Content) -> bytes:
 
 
 def read(files: Files, path: str) -> Content:
-    """Read the file.
-
-    Raises:
-        LogDirectoryError: if it is damaged.
-    """
+    """Read the file. Raises LogDirectoryError if it is damaged."""
     try:
         return decode(files.read(path))
     except DamagedTopicsError as error:
@@ -136,11 +132,7 @@ def config_of(defaults: LogConfig, path: str, name: str, settings: Mapping[str, 
 
 
 def check_room(have: int, more: int) -> None:
-    """Check that `more` partitions do not exceed the limit.
-
-    Raises:
-        KafkaError: INVALID_PARTITIONS.
-    """
+    """Check that `more` partitions do not exceed the limit. Raises KafkaError INVALID_PARTITIONS."""
     if have + more > MAX_PARTITIONS:
         text = f"{more} more partitions besides {have}; all topics together may have {MAX_PARTITIONS}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)

@@ -123,11 +123,7 @@ class Authorizer:
     """Decides by super users and by the lists in `acls.json`."""
 
     def __init__(self, storage: Files, directory: str, supers: Iterable[str] = (), allow_if_none: bool = False) -> None:
-        """Load the lists.
-
-        Raises:
-            SecurityFileError: if the file is invalid.
-        """
+        """Load the lists. Raises SecurityFileError if the file is invalid."""
         self._storage = storage
         self._path = f"{directory}/{ACLS_FILE}"
         self._super_users = frozenset(supers)

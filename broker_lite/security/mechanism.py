@@ -32,11 +32,7 @@ class MechanismServer(Protocol):
         """The authenticated user, once complete."""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the answer to the client's token.
-
-        Raises:
-            SaslError: if the exchange failed.
-        """
+        """Return the answer to the client's token. Raises SaslError if the exchange failed."""
 
 
 class PlainServer:
@@ -48,11 +44,7 @@ class PlainServer:
         self.user = ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the empty answer to a correct user and password.
-
-        Raises:
-            SaslError: if they are wrong.
-        """
+        """Return the empty answer to a correct user and password. Raises SaslError if they are wrong."""
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:

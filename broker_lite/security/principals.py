@@ -119,11 +119,7 @@ class PrincipalRule:
 
 
 def read_rules(text: str) -> tuple[PrincipalRule, ...]:
-    """Parse `ssl.principal.mapping.rules`.
-
-    Raises:
-        PrincipalError: if it is invalid.
-    """
+    """Parse `ssl.principal.mapping.rules`. Raises PrincipalError if it is invalid."""
     rules = []
     position = 0
     while position < len(text):
@@ -154,11 +150,7 @@ def _rule(pattern: str, replacement: str, case: str) -> PrincipalRule:
 
 
 def mapped(name: str, rules: tuple[PrincipalRule, ...]) -> str:
-    """Return the name to which the first matching rule maps a subject.
-
-    Raises:
-        PrincipalError: if no rule matches.
-    """
+    """Return the name to which the first matching rule maps a subject. Raises PrincipalError if no rule matches."""
     for rule in rules:
         new = rule.apply(name)
         if new is not None:

@@ -318,11 +318,7 @@ class ZooKeeperCoordination:
         self._client.close()
 
     async def refresh(self) -> None:
-        """Read the log up to its current end.
-
-        Raises:
-            OSError: if ZooKeeper does not answer.
-        """
+        """Read the log up to its current end. Raises OSError if ZooKeeper does not answer."""
         try:
             await self._client.sync()
             known = self._number

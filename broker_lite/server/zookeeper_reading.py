@@ -131,11 +131,7 @@ async def read_state(client: ZooKeeperSession) -> dict[str, Node]:
 
 
 async def read_changes(client: ZooKeeperSession, numbers: Sequence[int]) -> list[Change]:
-    """Return changes of the log.
-
-    Raises:
-        NoNodeError: if one of them was already removed.
-    """
+    """Return changes of the log. Raises NoNodeError if one of them was already removed."""
 
     async def read(number: int) -> Change:
         path = nodes.change_path(number)

@@ -259,11 +259,7 @@ class Route:
 
 
 def routes(settings: IngestSettings) -> list[Route]:
-    """Return the tables of the settings.
-
-    Raises:
-        OptionError: for what cannot work, before a broker is asked.
-    """
+    """Return the tables of the settings. Raises OptionError for what cannot work, before a broker is asked."""
     return [Route(settings, number) for number in range(1, len(settings.tables) + 1)]
 
 
@@ -421,11 +417,7 @@ def _is_named_after_topic(source: Mapping[str, str]) -> bool:
 
 
 def check_flow(flow: Flow) -> None:
-    """Check the options of a flow as its query will.
-
-    Raises:
-        OptionError: for what cannot work.
-    """
+    """Check the options of a flow as its query will. Raises OptionError for what cannot work."""
     source = resolved(OPTIONS, flow.source)
     options = checked(SourceOptions.read, source)
     options.for_stream()

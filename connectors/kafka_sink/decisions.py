@@ -220,11 +220,7 @@ class DecisionLog:
         self._append(record, identity, sequence)
 
     def append_finished(self, number: int) -> None:
-        """Mark a decision as finished.
-
-        Raises:
-            DecisionTopicError, KafkaUnreachableError: as `append_decision`.
-        """
+        """Mark a decision as finished. Raises DecisionTopicError or KafkaUnreachableError as `append_decision`."""
         self._append(Record(finished_key(self._own), finished_note(number).encode(), NO_TIMESTAMP), None, NO_SEQUENCE)
 
     @property

@@ -39,11 +39,7 @@ class Encoding:
     """The name of the message of Protobuf; None for the first."""
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
-        """Return the column's values as bytes.
-
-        Raises:
-            RowError: if the schema does not take one.
-        """
+        """Return the column's values as bytes. Raises RowError if the schema does not take one."""
         try:
             return _encoder(self.form, self.schema, self.kind, self.number, self.message).encode(values)
         except UnwritableRowError as error:

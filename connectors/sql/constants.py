@@ -40,11 +40,7 @@ class Constant:
     is_text: bool = True
 
     def engine(self, given: DataType, text: str, before: Sequence[str]) -> str:
-        """Return the engine's SQL for a constant of a type.
-
-        Raises:
-            ConstantError: it is not allowed.
-        """
+        """Return the engine's SQL for a constant of a type. Raises ConstantError if it is not allowed."""
         if not self.is_text and given != IntegerType():
             raise ConstantError(f"{self.what} is a constant INT, found {text}, a {given.simpleString()}")
         return self.check(text, before)
@@ -146,11 +142,7 @@ _TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
 
 
 def date_text(text: str) -> str:
-    """Return a constant date as the engine has it.
-
-    Raises:
-        ConstantError: it is not a date of the form yyyy-MM-dd.
-    """
+    """Return a constant date as the engine has it. Raises ConstantError if it is not a date of the form yyyy-MM-dd."""
     try:
         if re.fullmatch(_DAY, text, re.ASCII):
             return dt.date.fromisoformat(text).isoformat()

@@ -112,11 +112,7 @@ class Engine:
     """One locked, empty database in memory; of one thread."""
 
     def __init__(self) -> None:
-        """Start it.
-
-        Raises:
-            OptionError: it is not installed.
-        """
+        """Start it. Raises OptionError if it is not installed."""
         try:
             import duckdb
         except ImportError as error:

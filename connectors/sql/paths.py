@@ -57,11 +57,7 @@ def find(names: Sequence[str], columns: StructType, table: str = TABLE) -> Path:
 
 
 def within(path: Path) -> list[Path]:
-    """Return the fields of a struct.
-
-    Raises:
-        OptionError: it is not a struct.
-    """
+    """Return the fields of a struct. Raises OptionError if it is not a struct."""
     kind = path.field.dataType
     text = ".".join(path.names)
     if not isinstance(kind, StructType):

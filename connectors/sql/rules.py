@@ -139,11 +139,7 @@ def _dated(arguments: Arguments) -> tuple[list[Argument], list[str]]:
 
 
 def constant_time(text: str, name: str) -> str:
-    """Return a constant date or time as the engine has it.
-
-    Raises:
-        ConstantError: it is none.
-    """
+    """Return a constant date or time as the engine has it. Raises ConstantError if it is none."""
     checked = date_text(text) if name == "date" else time_text(text, zoned=name == "timestamp")
     return f"CAST({quoted(checked)} AS {in_engine(simple(name))})"
 

@@ -284,11 +284,7 @@ class Inputs:
     paths: dict[tuple[str, ...], tuple[str, Path]] = field(default_factory=dict)
 
     def column_of(self, names: Sequence[str]) -> tuple[str, DataType]:
-        """Return the flat name of a column, and its type.
-
-        Raises:
-            OptionError: it is unknown.
-        """
+        """Return the flat name of a column, and its type. Raises OptionError if it is unknown."""
         path = find(names, self.schema, self.table)
         return self.paths.setdefault(path.names, (f"c{len(self.paths)}", path))[0], path.field.dataType
 

@@ -30,11 +30,7 @@ def metrics_are_on() -> bool:
 
 
 def check_protocol(variables: Sequence[str]) -> None:
-    """Check the first of ``variables`` that is set.
-
-    Raises:
-        UnsupportedProtocolError: if it asks for another protocol.
-    """
+    """Check the first of ``variables`` that is set. Raises UnsupportedProtocolError if it asks for another protocol."""
     for name in variables:
         wanted = os.environ.get(name, "").strip()
         if wanted and wanted != PROTOCOL:

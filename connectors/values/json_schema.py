@@ -53,11 +53,7 @@ def spark_type(text: str) -> t.StructType:
 
 
 def load(text: str) -> Part:
-    """Return a schema's document.
-
-    Raises:
-        JsonSchemaError: it is none.
-    """
+    """Return a schema's document. Raises JsonSchemaError if it is none."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft7Validator, validator_for
 

@@ -45,11 +45,7 @@ class JsonSchemaEncoder:
     """Writes a column of one type with one schema."""
 
     def __init__(self, text: str, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is the prefix of each value.
-
-        Raises:
-            JsonSchemaError: the schema cannot hold the column.
-        """
+        """``frame`` is the prefix of each value. Raises JsonSchemaError if the schema cannot hold the column."""
         document = Document(text)
         self._frame = frame
         self._writer = _Compiler(document).writer(document.root, kind, _ROOT, ())

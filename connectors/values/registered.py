@@ -90,11 +90,7 @@ def self_contained(form: str, text: str) -> str:
 
 
 def for_registry(form: str, text: str) -> str:
-    """Return the schema of an option as a registry takes it.
-
-    Raises:
-        OSError, ValueError: if it cannot be read.
-    """
+    """Return the schema of an option as a registry takes it. Raises OSError or ValueError if it cannot be read."""
     if form != PROTOBUF:
         return self_contained(form, text)
     from sparkonce.connectors.values.protobuf import reading
@@ -155,11 +151,7 @@ def _with_registered(
 
 
 def text_of(schema: RegisteredSchema, form: str) -> str:
-    """Return a schema without references.
-
-    Raises:
-        ValueError: if it is none of the format.
-    """
+    """Return a schema without references. Raises ValueError if it is none of the format."""
     if schema.kind != KINDS[form]:
         fitting = next((each for each, kind in KINDS.items() if kind == schema.kind), None)
         told = "no format reads that" if fitting is None else f"that is the format {fitting}"

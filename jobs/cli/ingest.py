@@ -146,11 +146,7 @@ def _run(configuration: Configuration, *, debug: bool) -> int:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop Spark.
-
-    Raises:
-        IngestError: if Spark's Java process is gone.
-    """
+    """Stop Spark. Raises IngestError if Spark's Java process is gone."""
     from py4j.protocol import Py4JNetworkError
 
     from sparkonce.connectors.ingest.ingestion import IngestError

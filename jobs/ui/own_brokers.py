@@ -88,11 +88,7 @@ class OwnBrokers:
         ]
 
     def switch_on(self, broker_id: int, kind: str, form: Mapping[str, str]) -> str:
-        """Inject a fault from the fields of a form; return its description.
-
-        Raises:
-            RefusedError: it is impossible.
-        """
+        """Inject a fault from the fields of a form; return its description. Raises RefusedError if it is impossible."""
         if kind not in KINDS:
             raise RefusedError(f"There is no fault {kind!r}: choose one of {', '.join(KINDS)}.")
         faults = self._broker(broker_id).faults
@@ -146,11 +142,7 @@ class OwnBrokers:
 
 
 def _values(kind: str, form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of a method of `Faults`.
-
-    Raises:
-        ValueError: a field is invalid.
-    """
+    """Return the arguments of a method of `Faults`. Raises ValueError if a field is invalid."""
     given = {name: text.strip() for name, text in form.items() if text.strip()}
     found: dict[str, Any] = {}
     if kind == "fail":

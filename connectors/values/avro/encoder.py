@@ -34,11 +34,7 @@ class AvroEncoder:
     """Writes a column of one type with one schema."""
 
     def __init__(self, schema: avro.Schema, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is the prefix of each value.
-
-        Raises:
-            AvroSchemaError: the schema cannot hold the column.
-        """
+        """``frame`` is the prefix of each value. Raises AvroSchemaError if the schema cannot hold the column."""
         self._layout = Layout(kind)
         compiler = _Compiler()
         compiler.value(schema, self._layout.root, "")

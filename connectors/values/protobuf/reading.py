@@ -82,11 +82,7 @@ def for_registry(content: str | bytes) -> str:
 
 
 def message_of(option: str, name: str | None) -> Descriptor:
-    """Return the message of a name, or the first one.
-
-    Raises:
-        ProtobufSchemaError: there is none.
-    """
+    """Return the message of a name, or the first one. Raises ProtobufSchemaError if there is none."""
     file = _file(option)
     return message_by_path(file, (0,)) if name is None else message_by_name(file, name)
 

@@ -48,11 +48,7 @@ def registered(registry: Registry, subject: str) -> FoundSchema:
 
 
 def inferred(topic: str, records: Sequence[FetchedRecord]) -> FoundSchema:
-    """Return DDL for the values of records that are JSON objects.
-
-    Raises:
-        PeekError: no value is one.
-    """
+    """Return DDL for the values of records that are JSON objects. Raises PeekError if no value is one."""
     values = [each.value for each in records if each.value is not None]
     trees = [cell.content for cell in map(guessed, values) if cell.form is Form.TREE and isinstance(cell.content, dict)]
     if not trees:

@@ -96,11 +96,7 @@ class Decoder:
         self._readers: dict[SchemaName, Reader] = {}
 
     def decode(self, records: Sequence[FetchedRecord]) -> list[Decoded]:
-        """Return records with their keys and values decoded.
-
-        Raises:
-            RegistryError: the registry does not answer.
-        """
+        """Return records with their keys and values decoded. Raises RegistryError if the registry does not answer."""
         headers = pa.array(
             [[{"key": key, "value": value} for key, value in each.headers] for each in records], _HEADERS
         )

@@ -183,11 +183,7 @@ class FollowedTable:
         return None if reading is None else reading.audit
 
     def reading(self) -> Reading:
-        """Return what has been read so far; read if nothing has.
-
-        Raises:
-            OffsetStoreError: as `look`.
-        """
+        """Return what has been read so far; read if nothing has. Raises OffsetStoreError as `look`."""
         with self.lock:
             if self._reading is None:
                 self.look()

@@ -86,11 +86,7 @@ class TableWatch:
         return found
 
     def version(self, number: int) -> VersionState:
-        """Return one version.
-
-        Raises:
-            LogFileMissingError: if it is not kept.
-        """
+        """Return one version. Raises LogFileMissingError if it is not kept."""
         return self._reader(self.followed.reading()).read([number])[0]
 
     def files(self) -> FilesState:
@@ -124,11 +120,7 @@ class TableWatches:
         self._watches: OrderedDict[str, TableWatch] = OrderedDict()
 
     def at(self, place: str) -> TableWatch:
-        """Return the table at a location.
-
-        Raises:
-            ValueError: if it is not one.
-        """
+        """Return the table at a location. Raises ValueError if it is not one."""
         with self._lock:
             watch = self._watches.pop(place, None)
             if watch is None:

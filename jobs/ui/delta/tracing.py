@@ -104,11 +104,7 @@ def trace_rows(watch: TableWatch, wanted: Sequence[Condition]) -> tuple[RowsFoun
 
 
 def trace_record(watch: TableWatch, topic: str, partition: int, offset: int) -> RecordTrace:
-    """Find the commits that cover a record, and its rows.
-
-    Raises:
-        OffsetStoreError: if the table cannot be read.
-    """
+    """Find the commits that cover a record, and its rows. Raises OffsetStoreError if the table cannot be read."""
     audit = watch.look()
     with watch.followed.lock:
         covering = watch.followed.reading().ranges.covering(topic, partition, offset)

@@ -41,11 +41,7 @@ def encode_end_marker(
 
 
 def read_end_marker(record: Record) -> EndMarker | None:
-    """Parse a control record; None if it is of another type.
-
-    Raises:
-        CorruptBatchError: if key or value are too short.
-    """
+    """Parse a control record; None if it is of another type. Raises CorruptBatchError if key or value are too short."""
     kind = control_type(record)
     if kind is None:
         return None

@@ -157,11 +157,7 @@ Part = Buffer | FileSlice
 
 
 def decode_request(version: int, body: Buffer) -> FetchRequest:
-    """Decode a request's body.
-
-    Raises:
-        ProtocolError: if the body is not exactly one request.
-    """
+    """Decode a request's body. Raises ProtocolError if the body is not exactly one request."""
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
     replica_id = reader.int32() if version < _REPLICA_STATE_FROM else -1

@@ -113,11 +113,7 @@ def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple
 
 
 def frame_size(size_bytes: Buffer, limit: int) -> int:
-    """Read the four size bytes of a frame.
-
-    Raises:
-        ProtocolError: if the size is negative or beyond `limit` bytes.
-    """
+    """Read the four size bytes of a frame. Raises ProtocolError if the size is negative or beyond `limit` bytes."""
     (size,) = SIZE.unpack(size_bytes)
     if not 0 <= size <= limit:
         raise ProtocolError(f"frame of {size} bytes; at most {limit} are accepted here{_hint(bytes(size_bytes))}")

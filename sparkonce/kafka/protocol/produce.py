@@ -251,11 +251,7 @@ def _encode_one(version: int, response: ProduceResponse) -> bytearray | None:
 
 
 def decode_response(version: int, body: Buffer) -> ProduceResponse:
-    """Decode a response's body.
-
-    Raises:
-        ProtocolError: if the body is not exactly one response.
-    """
+    """Decode a response's body. Raises ProtocolError if the body is not exactly one response."""
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
     topics = []
