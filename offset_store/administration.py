@@ -292,12 +292,7 @@ class OffsetsTable:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str] | None = None) -> OffsetsTable:
-        """Load the newest version.
-
-        Raises:
-            StoreMissingError: if there is no table.
-            OffsetStoreError: if it cannot be read, or expires offsets.
-        """
+        """Load the newest version. Raises StoreMissingError, or OffsetStoreError if unreadable or expiring offsets."""
         options = dict(storage_options or {})
         table = load_table(location, options)
         check_keeps_transaction_ids(location, table.metadata().configuration)

@@ -168,11 +168,7 @@ class DeltaLog:
         return found
 
     def checkpoint_transactions(self, listing: LogListing, version: int) -> dict[str, int]:
-        """Return the versions of the transaction identifiers in a checkpoint.
-
-        Raises:
-            OffsetStoreError: if a file of it cannot be read.
-        """
+        """Return the transaction identifiers' versions in a checkpoint. Raises OffsetStoreError if unreadable."""
         ids = self.checkpoint_column(listing, version, "txn.appId")
         versions = self.checkpoint_column(listing, version, "txn.version")
         return {txn_id: int(stored) for txn_id, stored in zip(ids, versions, strict=True)}

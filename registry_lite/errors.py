@@ -1,7 +1,4 @@
-"""The errors of the REST API: an HTTP status, a code, and a text.
-
-Source: Confluent's documentation of the Schema Registry API, "Errors".
-"""
+"""The errors of the REST API: HTTP status, code, text (Confluent's documentation of its Registry API, "Errors")."""
 
 from __future__ import annotations
 

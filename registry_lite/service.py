@@ -103,11 +103,7 @@ class RegistryService:
         return match[-1]
 
     def content(self, number: int, subject: str | None) -> Content:
-        """Return the schema of an id, in the context of a subject, or else in the default one.
-
-        Raises:
-            ApiError: if there is none.
-        """
+        """Return an id's schema, in a subject's context or else the default one. Raises ApiError if there is none."""
         found = self.state.content(number, context_of(subject or ""))
         if found is None:
             raise schema_not_found(number)
@@ -121,11 +117,7 @@ class RegistryService:
         return found
 
     def lookup(self, subject: str, document: Mapping[str, Any], *, deleted: bool, normalize: bool = False) -> Entry:
-        """Return the version of a subject with this schema.
-
-        Raises:
-            ApiError: if there is none, or the schema is invalid.
-        """
+        """Return the version of a subject with this schema. Raises ApiError if there is none, or it is invalid."""
         content = self._read(subject, document, normalize=normalize)
         versions = self.state.versions(subject, deleted=deleted)
         if not versions:
@@ -136,11 +128,7 @@ class RegistryService:
         return found
 
     def known(self, subject: str, document: Mapping[str, Any], *, normalize: bool = False) -> Entry | None:
-        """Return the version that registering this schema would return without a change; None if it needs one.
-
-        Raises:
-            ApiError: if the schema is invalid.
-        """
+        """Return the version that registering would return without a change, or None. Raises ApiError if invalid."""
         content = self._read(subject, document, normalize=normalize)
         number, _ = _wanted(document)
         found = self._among(self.state.versions(subject), subject, content)
@@ -257,11 +245,7 @@ class RegistryService:
         return protobuf.serialized(text, references) if content.kind == "PROTOBUF" else text
 
     def delete_version(self, subject: str, version: str, *, permanent: bool) -> int:
-        """Delete a version: soft, or permanently after that.
-
-        Raises:
-            ApiError: if there is none, others reference it, or it must be soft-deleted first.
-        """
+        """Delete a version, softly or after that for good. Raises ApiError if missing, referenced or not yet soft."""
         self._check_writable(subject)
         entry = self.entry(subject, version, deleted=True)
         if permanent and not entry.deleted:
@@ -313,11 +297,7 @@ class RegistryService:
         return dict(document)
 
     def config(self, subject: str | None, *, default_to_global: bool) -> Document:
-        """Return the compatibility of a subject, or of all.
-
-        Raises:
-            ApiError: if the subject has none of its own, and the default is not requested.
-        """
+        """Return the compatibility of a subject, or of all. Raises ApiError if it has none, and no default is due."""
         if default_to_global or subject is None:
             return self.state.config(subject)
         if subject not in self.state.configs:
@@ -325,11 +305,7 @@ class RegistryService:
         return dict(self.state.configs[subject])
 
     def delete_config(self, subject: str | None) -> Document:
-        """Remove the compatibility of a subject, or of all; return the former value.
-
-        Raises:
-            ApiError: if the subject has none of its own.
-        """
+        """Remove and return the compatibility of a subject, or of all. Raises ApiError if the subject has none."""
         if subject is not None and subject not in self.state.configs:
             raise subject_not_found(subject)
         before = self.config(subject, default_to_global=subject is None)
@@ -337,11 +313,7 @@ class RegistryService:
         return before
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool) -> str:
-        """Set the mode of a subject, or of all.
-
-        Raises:
-            ApiError: if there is no such mode, or existing schemas could get other ids.
-        """
+        """Set the mode of a subject, or of all. Raises ApiError if there is no such mode, or ids could change."""
         if mode not in MODES:
             raise ApiError(422, 42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
         check_subject(subject)
@@ -352,21 +324,13 @@ class RegistryService:
         return mode
 
     def mode(self, subject: str | None, *, default_to_global: bool) -> str:
-        """Return the mode of a subject, or of all.
-
-        Raises:
-            ApiError: if the subject has none of its own, and the default is not requested.
-        """
+        """Return the mode of a subject, or of all. Raises ApiError if it has none, and no default is requested."""
         if subject is not None and subject not in self.state.modes and not default_to_global:
             raise ApiError(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
         return self.state.mode(subject)
 
     def delete_mode(self, subject: str | None) -> str:
-        """Remove the mode of a subject, or of all; return the former value.
-
-        Raises:
-            ApiError: if the subject has none of its own.
-        """
+        """Remove and return the mode of a subject, or of all. Raises ApiError if the subject has none of its own."""
         if subject is not None and subject not in self.state.modes:
             raise subject_not_found(subject)
         before = self.mode(subject, default_to_global=False)

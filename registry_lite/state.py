@@ -137,11 +137,7 @@ def context_of(subject: str) -> str:
 
 
 def context_named(name: str) -> str:
-    """Return the context of a name in a path: ``.name``, ``name`` or ``:.name:``.
-
-    Raises:
-        ApiError: if the name is invalid.
-    """
+    """Return the context of ``.name``, ``name`` or ``:.name:`` in a path. Raises ApiError if the name is invalid."""
     found = name.strip(":")
     if ":" in found or not found.isprintable():
         raise invalid_context(name)

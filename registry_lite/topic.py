@@ -122,11 +122,7 @@ class SchemaTopic:
             time.sleep(_POLL_S)
 
     def write(self, records: Records) -> None:
-        """Write records; return once they are committed and read. Decide what to write after `settle`.
-
-        Raises:
-            ApiError: if that fails, or the outcome is unknown.
-        """
+        """Write what was decided after `settle`; return once read. Raises ApiError if that fails, or may have."""
         offsets: list[int] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:

@@ -102,10 +102,7 @@ class Coordination(Protocol):
         """Whether a broker is known to be dead, or cut off from the cluster."""
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
-        """Whether this start of a broker is known to be alive: then all others of that id are dead.
-
-        If that is unknown, it will soon be known.
-        """
+        """Whether this start of a broker is known to be alive (others of that id are dead); if unknown, it soon is."""
 
     @property
     def may_rest(self) -> bool:

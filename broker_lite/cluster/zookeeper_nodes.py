@@ -286,11 +286,7 @@ def nodes_of(image: ClusterImage) -> dict[str, bytes]:
 
 
 def image_of(nodes: Mapping[str, bytes]) -> ClusterImage:
-    """Return the cluster from the nodes of its state, as far as they match: they may be inconsistent.
-
-    Raises:
-        MetadataFormatError: if one of them is invalid.
-    """
+    """Return the cluster from its nodes, which may be inconsistent. Raises MetadataFormatError if one is invalid."""
     image = ClusterImage()
     for path in sorted(nodes):  # a topic comes before its partitions
         try:

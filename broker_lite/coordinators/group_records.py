@@ -151,11 +151,7 @@ class ConsumerRecord:
 
 
 def decode(record: Record) -> ClassicRecord | ConsumerRecord | None:
-    """Parse a record; None if it is not one of a group.
-
-    Raises:
-        ProtocolError: if it is malformed or of an unknown version.
-    """
+    """Parse a record; None if it is none of a group. Raises ProtocolError if malformed or of an unknown version."""
     if record.key is None or len(record.key) < _INT16.size:
         return None
     key = Reader(record.key)

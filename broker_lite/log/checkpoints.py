@@ -76,11 +76,7 @@ def encode_leader_epochs(epochs: Iterable[EpochStart]) -> bytes:
 
 
 def decode_leader_epochs(data: bytes) -> list[EpochStart]:
-    """Parse the result of `encode_leader_epochs`.
-
-    Raises:
-        CheckpointFormatError: if `data` is invalid, or epochs or offsets do not increase.
-    """
+    """Parse the result of `encode_leader_epochs`. Raises CheckpointFormatError if invalid or not increasing."""
     try:
         found = [EpochStart(int(epoch), int(start)) for epoch, start in _decode(data)]
     except ValueError as error:

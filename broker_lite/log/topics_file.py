@@ -77,13 +77,7 @@ def read(files: Files, path: str) -> Content:
 
 
 def decode(data: bytes) -> Content:
-    """Parse the result of `encode`.
-
-    Nothing is guessed: a missing topic or partition would hide its records.
-
-    Raises:
-        DamagedTopicsError: if `data` is invalid.
-    """
+    """Parse the result of `encode`. Raises DamagedTopicsError if invalid: a guess would hide a topic's records."""
     try:
         document: dict[str, Any] = json.loads(data)
         if document["version"] != VERSION:

@@ -107,11 +107,7 @@ def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type
 
 
 def super_users(setting: str) -> frozenset[str]:
-    """Parse `super.users`: principals separated by semicolons.
-
-    Raises:
-        SettingError: for one without its type, `User:`, which would match no client.
-    """
+    """Parse `super.users`, separated by semicolons. Raises SettingError for one without its type, `User:`."""
     found = frozenset(name.strip() for name in setting.split(";") if name.strip())
     for each in sorted(found):
         if not each.startswith(USER_PREFIX) or each == USER_PREFIX:

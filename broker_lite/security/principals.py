@@ -26,11 +26,7 @@ class PrincipalError(ValueError):
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the subject of a certificate in DER, in the form of RFC 2253.
-
-    Raises:
-        PrincipalError: if the bytes are not a certificate.
-    """
+    """Return the subject of a certificate in DER, as RFC 2253. Raises PrincipalError if the bytes are none."""
     try:
         fields = _elements(_only(_only(certificate, _SEQUENCE), _SEQUENCE))
         position = 5 if fields[0][0] == _VERSION else 4  # after serial number, algorithm, issuer and validity

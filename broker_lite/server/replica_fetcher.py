@@ -360,11 +360,7 @@ class LeaderFetcher:
         self._fetch_soon()
 
     def _apply_leader_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
-        """Begin at the leader's offsets; returns whether that changes anything.
-
-        Raises:
-            OSError: if a file cannot be truncated.
-        """
+        """Begin at the leader's offsets; return whether that changes anything. Raises OSError as truncation does."""
         log, start, end = followed.log, first.offset, last.offset
         had = (log.log_start_offset, log.log_end_offset)
         if not followed.follower.out_of_range(start, end):

@@ -525,11 +525,7 @@ class ZooKeeperCoordination:
 
 
 def _check_sizes(operations: Sequence[Operation]) -> None:
-    """Reject a node that is too large; ZooKeeper would close the connection, without an answer.
-
-    Raises:
-        OSError: if it is.
-    """
+    """Reject a node that is too large: ZooKeeper would close the connection, without an answer. Raises OSError."""
     for each in operations:
         if isinstance(each, Create | SetData) and len(each.data) > nodes.MAX_CHANGE_BYTES:
             raise OSError(

@@ -64,10 +64,7 @@ class DeltaTarget:
     def __init__(
         self, options: SinkOptions, schema: StructType, place: Place = THE_TABLE, *, replace: bool = False
     ) -> None:
-        """Write rows of ``schema``; ``place`` is what messages call the table.
-
-        With ``replace`` each batch replaces all rows of the table.
-        """
+        """Write rows of ``schema`` into what messages call ``place``; with ``replace`` each batch replaces all rows."""
         self._options = options
         self._schema = schema
         self._place = place
@@ -92,11 +89,7 @@ class DeltaTarget:
             return look(rows if delivery.offsets is None else delivery.offsets.snapshot(), batch, rows)
 
     def begin(self, batch: Batch) -> DeltaPlan:
-        """See `Target.begin`.
-
-        Raises:
-            DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
-        """
+        """See `Target.begin`. Raises DeliveryError, OffsetStoreError, TableError or SchemaError to refuse the batch."""
         expect_brokers(self._options, batch)
         with self._store_errors():
             return self._begin(batch)
@@ -163,11 +156,7 @@ class DeltaTarget:
         return FileWriter(table_writer, batch_id, app_id, self._store_errors)
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
-        """See `Target.finish`.
-
-        Raises:
-            DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
-        """
+        """See `Target.finish`. Raises DeliveryError, OffsetStoreError, TableError or SchemaError to refuse a batch."""
         own = _own(plan)
         expect_brokers(self._options, batch)
         table, delivery = self._delivery(own.settings.table_id, own.settings.schema, own.query)

@@ -47,11 +47,7 @@ def start_query(spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> 
 
 
 def table_path_of(spark: SparkSession, flow: Flow) -> str | None:
-    """Return where the table of a flow is, or will be; None if it has a name, and is not there yet.
-
-    Raises:
-        OptionError: if the name is that of something else.
-    """
+    """Return where a flow's table is, or will be; None for a name not there yet. Raises OptionError for others."""
     return flow.path if flow.table is None else find_table(spark, TableName.parse(flow.table))
 
 

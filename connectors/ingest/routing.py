@@ -264,11 +264,7 @@ def routes(settings: IngestSettings) -> list[Route]:
 
 
 def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
-    """Return all flows, given the topics that exist.
-
-    Raises:
-        OptionError: if two have one name, one appId, or one table.
-    """
+    """Return all flows, given the topics that exist. Raises OptionError if two share a name, an appId, or a table."""
     topics = list(existing)
     found = [flow for route in made for flow in route.flows(topics)]
     by_name: dict[str, Flow] = {}
@@ -323,11 +319,7 @@ def _check_checkpoint(flow: Flow) -> None:
 
 
 def _check_dead_letters(found: Iterable[Flow], made: Iterable[Route]) -> None:
-    """Reject topics of dead letters that are read: what does not parse there would make dead letters forever.
-
-    Raises:
-        OptionError: if there is one.
-    """
+    """Reject reading topics of dead letters, which would make dead letters forever. Raises OptionError."""
     for flow in found:
         place, _, topic = flow.sink.get("deadLetters", "").partition(":")
         reading = next((route for route in made if f"{place}:" == TOPIC and route.reads(topic)), None)
@@ -443,11 +435,7 @@ def _check_partitions(flow: Flow, sink: SinkOptions, rows: StructType) -> None:
 
 
 def _direct_source(flow: Flow, source: Mapping[str, str]) -> DirectSource | None:
-    """Return the source with these options as the sink finds it, after its SELECT is checked.
-
-    Raises:
-        OptionError: if the SELECT cannot be run in the workers.
-    """
+    """Return the source as the sink finds it. Raises OptionError if the workers cannot run its SELECT."""
     hand_over, given = HandOver.of(source), {name.lower(): text for name, text in source.items()}
     secrets = {SOURCE_PREFIX + name: given[name] for name in hand_over.secrets}
     try:

@@ -194,11 +194,7 @@ class DecisionLog:
         return self.decisions[self._own]
 
     def look(self) -> Mapping[str, Decisions]:
-        """Read what is new, without waiting: what is not committed yet is left out, see `deciding`.
-
-        Raises:
-            as `read`.
-        """
+        """Read what is new, without waiting: uncommitted ones are left out, see `deciding`. Raises as `read`."""
         self._read_to_end()
         return self.decisions
 

@@ -141,11 +141,7 @@ class Driver:
         return self.log.known if identity is not None and begun == identity else self.log.read()
 
     def settle_earlier(self) -> None:
-        """Resolve what a run with exactly-once has left, before one with a weaker guarantee begins; only once.
-
-        Raises:
-            as `recover`.
-        """
+        """Resolve, once, what exactly-once has left, before a weaker guarantee begins. Raises as `recover`."""
         if self._is_settled:
             return
         try:
@@ -426,11 +422,7 @@ class Driver:
             _log.warning("kafka_once: could not abort the driver's transaction: %s", error)
 
     def _abort(self, transaction: PreparedTransaction, decision: Decision) -> None:
-        """Abort a transaction of a decision, unless it is gone.
-
-        Raises:
-            TransactionsGoneError: if it is committed, while others are gone.
-        """
+        """Abort a decision's transaction, unless it is gone. Raises TransactionsGoneError if it alone is committed."""
         try:
             self.transactions.end(_identity(transaction), commit=False)
         except TransactionError:

@@ -158,11 +158,7 @@ class TransactionClient:
         return self._retry(what, transactional_id, attempt)
 
     def fence(self, transactional_ids: Collection[str]) -> None:
-        """Abort open transactions of these ids, and fence their producers.
-
-        Raises:
-            TransactionError, KafkaUnreachableError: as `init_producer_id`.
-        """
+        """Abort open transactions of these ids, and fence their producers. Raises as `init_producer_id`."""
         self._for_each(
             "fence transactional ids",
             ApiKey.INIT_PRODUCER_ID,
@@ -303,11 +299,7 @@ class TransactionClient:
         )
 
     def describe(self, transactional_ids: Collection[str]) -> dict[str, TransactionDescription]:
-        """Return the coordinators' descriptions of these ids; unknown ids are left out.
-
-        Raises:
-            TransactionError: if this user may not look.
-        """
+        """Return coordinators' descriptions of these ids, if known. Raises TransactionError if that is not allowed."""
         found: dict[str, TransactionDescription] = {}
         left = set(transactional_ids)
 

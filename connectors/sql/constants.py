@@ -152,11 +152,7 @@ def date_text(text: str) -> str:
 
 
 def time_text(text: str, *, zoned: bool) -> str:
-    """Return a constant time as the engine has it; without a zone, UTC is meant.
-
-    Raises:
-        ConstantError: it is not a time of the form yyyy-MM-dd HH:mm:ss.
-    """
+    """Return a time, in UTC without a zone, as the engine has it. Raises ConstantError if not yyyy-MM-dd HH:mm:ss."""
     zone = r"(?:Z|[+-](?:0\d|1[0-4]):[0-5]\d)?" if zoned else ""
     try:
         if re.fullmatch(rf"{_DAY}(?:[ T]{_TIME}{zone})?", text, re.ASCII):

@@ -87,11 +87,7 @@ _engines: dict[tuple[int, int], Engine] = {}
 
 
 def engine_here() -> Engine:
-    """Return this thread's engine: kept, since starting one takes 20 to 30 ms.
-
-    Raises:
-        OptionError: it is not installed.
-    """
+    """Return this thread's engine: starting one takes 20 to 30 ms. Raises OptionError if it is not installed."""
     key = os.getpid(), threading.get_ident()
     if key in _engines and _engines[key].is_broken:
         _engines.pop(key).close()
@@ -144,11 +140,7 @@ class Engine:
         self._connection.close()
 
     def statements(self, text: str) -> list[Node]:
-        """Return the parse tree of each statement in ``text``.
-
-        Raises:
-            OptionError: the text is not SQL, or something else than a SELECT.
-        """
+        """Return the parse tree of each statement in ``text``. Raises OptionError if they are not SELECTs in SQL."""
         if not text.strip(" \t\r\n;"):
             raise OptionError(f"sql: the text is empty; {_ONLY_SELECT}")
         query = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true, skip_default := true)"
@@ -180,11 +172,7 @@ class Engine:
         return text
 
     def schema_of(self, query: str, rows: pa.RecordBatch) -> pa.Schema:
-        """Return the columns of a query over ``rows``, which are empty.
-
-        Raises:
-            OptionError: it cannot be bound, or a constant in it fails.
-        """
+        """Return the columns of a query over ``rows``, which are empty. Raises OptionError if it cannot be bound."""
         self._connection.register(ROWS, pa.table(rows))
         try:
             return self._connection.sql(query).to_arrow_table().schema
@@ -194,11 +182,7 @@ class Engine:
             self._connection.unregister(ROWS)
 
     def run(self, query: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a query's rows, in the order of ``rows``.
-
-        Raises:
-            duckdb.Error: one of `row_errors` if a row's values cause it.
-        """
+        """Return a query's rows, in the order of ``rows``. Raises one of `row_errors` if a row's values cause it."""
         rows = _without_offsets(rows)
         # A stream, since the engine would let Arrow evaluate filters over a table.
         self._connection.register(ROWS, pa.RecordBatchReader.from_batches(rows.schema, [rows]))

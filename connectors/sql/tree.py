@@ -308,11 +308,7 @@ def size(part: Any) -> int:
 
 
 def number_of_interval(node: Node) -> str:
-    """Return the constant in an interval; the parser has put casts and ``trunc`` around it.
-
-    Raises:
-        OptionError: it is none.
-    """
+    """Return the constant in an interval, inside the parser's casts and ``trunc``. Raises OptionError if it is none."""
     while node.get("class") != "CONSTANT":
         given = node.get("arguments", [])
         if node.get("class") == "CAST" and node["type_expr"].get("type_name") in ("INTEGER", "BIGINT", "DOUBLE"):

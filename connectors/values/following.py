@@ -107,11 +107,7 @@ def split_rules(rules: str) -> tuple[str, ReadAs | None]:
 
 
 def begun_schema(decoding: SchemaOptions, read_as: ReadAs) -> str:
-    """Return the schema that a batch was begun with.
-
-    Raises:
-        RegistryError: if the registry does not answer, or no longer has that schema.
-    """
+    """Return the schema that a batch began with. Raises RegistryError if the registry does not have or say it."""
     assert decoding.registry is not None
     found = reader_schema(decoding.registry, read_as.id, decoding.format)
     if read_as.is_other_than(found):

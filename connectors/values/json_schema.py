@@ -68,11 +68,7 @@ def load(text: str) -> Part:
 
 
 def inlined(text: str, references: Mapping[str, str]) -> str:
-    """Return a schema with the definitions to which it refers, by name, among its own.
-
-    Raises:
-        JsonSchemaError: as `load`.
-    """
+    """Return a schema with the definitions to which it refers among its own. Raises JsonSchemaError as `load`."""
     root = load(text)
     if not references or not isinstance(root, dict):
         return text

@@ -51,11 +51,7 @@ class JsonSchemaEncoder:
         self._writer = _Compiler(document).writer(document.root, kind, _ROOT, ())
 
     def encode(self, column: pa.Array) -> pa.BinaryArray:
-        """Return the values; null where the column is.
-
-        Raises:
-            UnwritableRowError: for a row that does not fit the schema.
-        """
+        """Return the values; null where the column is. Raises UnwritableRowError if a row does not fit the schema."""
         texts = self._writer.texts(column).cast(pa.binary())
         return pc.binary_join_element_wise(pa.scalar(self._frame, pa.binary()), texts, pa.scalar(b"", pa.binary()))
 
@@ -197,11 +193,7 @@ class _Compiler:
         self._document = document
 
     def writer(self, part: Part, kind: t.DataType, where: str, within: tuple[str, ...]) -> _Writer:
-        """Return what writes values of a type for a part of the schema.
-
-        Raises:
-            JsonSchemaError: it cannot hold them.
-        """
+        """Return what writes values of a type for a part of the schema. Raises JsonSchemaError if it cannot."""
         if part is False:
             raise JsonSchemaError(f"{where}: the schema takes no value there")
         plain, within = self._document.merged(part, where, within)

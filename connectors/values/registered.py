@@ -76,11 +76,7 @@ def columns_of_latest(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def self_contained(form: str, text: str) -> str:
-    """Return the schema of an option without files that are elsewhere.
-
-    Raises:
-        OSError, ValueError: if one cannot be read.
-    """
+    """Return an option's schema without files that are elsewhere. Raises OSError or ValueError if unreadable."""
     content = _content(text)
     if form != PROTOBUF:
         return content if isinstance(content, str) else content.decode()
@@ -104,11 +100,7 @@ def _content(text: str) -> str | bytes:
 
 
 def reader_schema(settings: RegistrySettings, number: int, form: str) -> str:
-    """Return the schema with an id, without references.
-
-    Raises:
-        RegistryError, ValueError: if there is no such schema of the format.
-    """
+    """Return the schema with an id, without references. Raises RegistryError or ValueError if there is none."""
     return text_of(shared_registry(settings).schema(number), form)
 
 

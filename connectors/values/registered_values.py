@@ -61,11 +61,7 @@ class Reading(ABC):
 
     @abstractmethod
     def add(self, schema: RegisteredSchema, path: Path) -> int:
-        """Prepare to read values of a schema; return its number for `decode`.
-
-        Raises:
-            ValueError: it is no schema, or has no message at the path.
-        """
+        """Prepare to read a schema's values; return its number for `decode`. Raises ValueError if impossible."""
 
     @abstractmethod
     def add_reader(self) -> int:

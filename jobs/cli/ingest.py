@@ -77,11 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(configuration: Configuration, path: Path) -> int:
-    """Print what would be started.
-
-    Raises:
-        OptionError, OSError, KafkaError, MissingTopicError: for an invalid configuration.
-    """
+    """Print what would start. Raises OptionError, OSError, KafkaError or MissingTopicError if that is invalid."""
     from sparkonce.connectors.ingest.checking import check_topics
     from sparkonce.connectors.ingest.routing import check_flow, flows, routes
     from sparkonce.connectors.ingest.topics import existing_topics
@@ -115,11 +111,7 @@ def _described(flow: Flow, partitions: int) -> Iterator[str]:
 
 
 def _run(configuration: Configuration, *, debug: bool) -> int:
-    """Run until it ends or is stopped.
-
-    Raises:
-        OptionError, IngestError, OSError: for an invalid configuration, or a failure.
-    """
+    """Run until it ends or is stopped. Raises OptionError, IngestError or OSError if it is invalid, or fails."""
     from sparkonce.connectors.ingest.ingest import start_ingestion
     from sparkonce.connectors.ingest.ingestion import log_handler
     from sparkonce.connectors.ingest.routing import routes

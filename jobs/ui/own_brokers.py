@@ -52,11 +52,7 @@ class Fault:
 
 
 def started(number: int, data_dir: str | None, stack: ExitStack) -> tuple[str, Mapping[int, EmbeddedBroker]]:
-    """Start brokers in separate processes, which end with ``stack``; return their addresses, and each by its id.
-
-    Raises:
-        BrokerStartError: one does not start.
-    """
+    """Start processes of brokers, ended by ``stack``; return addresses, and each by its id. Raises BrokerStartError."""
     if number == 1:
         broker = stack.enter_context(EmbeddedBroker(data_dir, process=True))
         return broker.bootstrap_servers, {0: broker}

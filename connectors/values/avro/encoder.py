@@ -51,11 +51,7 @@ class AvroEncoder:
         )
 
     def encode(self, column: pa.Array) -> pa.BinaryArray:
-        """Return the values; null where the column is.
-
-        Raises:
-            UnwritableRowError: for a row that does not fit the schema.
-        """
+        """Return the values; null where the column is. Raises UnwritableRowError if a row does not fit the schema."""
         rows = len(column)
         filled = from_arrow(self._layout, column)
         wanted = filled.cells.valid[:rows]  # the root is the first column

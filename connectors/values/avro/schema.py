@@ -387,11 +387,7 @@ def _is_bytes(value: Any) -> bool:
 
 
 def inlined(text: str, references: Sequence[str]) -> str:
-    """Return a schema with what it refers to in it, each type where it is named first.
-
-    Raises:
-        AvroSchemaError: as `parse`.
-    """
+    """Return a schema with what it refers to, each type where it is named first. Raises AvroSchemaError as `parse`."""
     parse(text, references, recursive=True)
     known: dict[str, Any] = {}
     for reference in references:

@@ -23,11 +23,7 @@ PREFIX = "base64:"
 
 
 def as_option(text: str, imports: Mapping[str, str] | None = None) -> str:
-    """Return the set of descriptors of a .proto file's text, or of one that is such a set already, as text.
-
-    Raises:
-        ProtobufSchemaError: it is no schema.
-    """
+    """Return the descriptors of a .proto file, or of such a set, as text. Raises ProtobufSchemaError if neither."""
     if text.startswith(PREFIX):
         return text
     return from_bytes(compile_text(text, imports))
@@ -39,11 +35,7 @@ def from_bytes(descriptors: bytes) -> str:
 
 
 def of_file(content: bytes) -> str:
-    """Return the set of descriptors, as text, of a file's content: the text of a .proto file, or such a set.
-
-    Raises:
-        ProtobufSchemaError: it is neither.
-    """
+    """Return the descriptors, as text, of a .proto file or of such a set. Raises ProtobufSchemaError if neither."""
     try:
         return as_option(content.decode())
     except ValueError as error:

@@ -41,11 +41,7 @@ def compile_text(text: str, imports: Mapping[str, str] | None = None) -> bytes:
 
 
 def read_set(descriptors: bytes) -> FileDescriptor:
-    """Return the last file of a FileDescriptorSet.
-
-    Raises:
-        ProtobufSchemaError: it is none, or lacks a file that others import.
-    """
+    """Return the last file of a FileDescriptorSet. Raises ProtobufSchemaError if it is none, or lacks an import."""
     try:
         found = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
     except DecodeError as error:
@@ -129,11 +125,7 @@ def descriptor_set(file: FileDescriptor) -> bytes:
 
 
 def message_by_name(file: FileDescriptor, name: str) -> Descriptor:
-    """Return the message of a full name, or of one without the package if only one in the file has it.
-
-    Raises:
-        ProtobufSchemaError: none has it, or several.
-    """
+    """Return the message of a full or unambiguous short name. Raises ProtobufSchemaError if none has it, or several."""
     try:
         return file.pool.FindMessageTypeByName(name)
     except KeyError:
@@ -147,11 +139,7 @@ def message_by_name(file: FileDescriptor, name: str) -> Descriptor:
 
 
 def message_by_path(file: FileDescriptor, path: Sequence[int]) -> Descriptor:
-    """Return the message at an index path: a number for each level, as the registry's wire format has it.
-
-    Raises:
-        ProtobufSchemaError: there is none.
-    """
+    """Return the message at an index path, as in the wire format: a number a level. Raises ProtobufSchemaError."""
     siblings = list(file.message_types_by_name.values())
     found: Descriptor | None = None
     for index in path:

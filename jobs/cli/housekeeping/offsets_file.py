@@ -32,11 +32,7 @@ def topic_id(text: str) -> str:
 
 
 def check_key(key: OffsetTxn) -> OffsetTxn:
-    """Check that an offset can be found again under its transaction id.
-
-    Raises:
-        UsageError: if it cannot, or there can be no such partition.
-    """
+    """Check that an offset can be found under its transaction id. Raises UsageError if not, or without partition."""
     tp = key.partition
     if not 0 <= tp.partition <= MAX_PARTITION:
         raise UsageError(f"partition {tp.partition} is not between 0 and {MAX_PARTITION}")

@@ -126,11 +126,7 @@ class Decoder:
         return made
 
     def _reader(self, name: SchemaName) -> Reader:
-        """Return a decoder for values of a schema.
-
-        Raises:
-            UnknownSchemaError: the registry lacks it, or there is no registry.
-        """
+        """Return a decoder for values of a schema. Raises UnknownSchemaError if the registry, if any, lacks it."""
         if self._registry is None:
             raise UnknownSchemaError("--registry decodes it")
         if name not in self._readers:

@@ -83,11 +83,7 @@ class TopicReader:
         topic: str,
         keep: Callable[[Sequence[FetchedRecord]], Iterable[FetchedRecord]] = lambda records: records,
     ) -> None:
-        """``kafka`` are options with the prefix ``kafka.``; only records that ``keep`` returns count.
-
-        Raises:
-            OptionError: one is invalid.
-        """
+        """``kafka``: options with that prefix; only what ``keep`` returns counts. Raises OptionError."""
         given = {FETCH: str(FETCH_BYTES), **kafka, "failOnDataLoss": "false", "subscribe": topic}
         options = SourceOptions.read(given)
         self._options = replace(options, rows=replace(options.rows, columns=COLUMNS))

@@ -74,11 +74,7 @@ class TableWatch:
         return self._reader(reading).read(range(first, max(first - count, oldest - 1), -1))
 
     def read(self, numbers: Iterable[int]) -> list[VersionState]:
-        """Return these versions, in this order, without those no longer kept.
-
-        Raises:
-            OffsetStoreError: if one cannot be read.
-        """
+        """Return these versions, in this order, if they are still kept. Raises OffsetStoreError if unreadable."""
         reader, found = self._reader(self.followed.reading()), list[VersionState]()
         for number in numbers:
             with contextlib.suppress(LogFileMissingError):

@@ -89,11 +89,7 @@ def coordinates_of(schema: pa.Schema) -> Coordinates | None:
 
 
 def trace_rows(watch: TableWatch, wanted: Sequence[Condition]) -> tuple[RowsFound, list[RowTrace]]:
-    """Find rows, and the origin of each.
-
-    Raises:
-        ConditionError, UnsearchableError, OffsetStoreError: as `find_rows`.
-    """
+    """Find rows, and their origins. Raises ConditionError, UnsearchableError or OffsetStoreError as `find_rows`."""
     watch.look()
     location, options = watch.followed.location, watch.followed.storage_options
     table = load_table(location, options)

@@ -89,12 +89,7 @@ class Versions:
         self._lock = threading.Lock()
 
     def read(self, versions: Iterable[int]) -> list[VersionState]:
-        """Read these commits.
-
-        Raises:
-            LogFileMissingError: if one is not kept.
-            OffsetStoreError: if one cannot be read.
-        """
+        """Read these commits. Raises LogFileMissingError if one is not kept, or OffsetStoreError if not readable."""
         wanted = list(versions)
         with self._lock:
             found = {version: self._kept[version] for version in wanted if version in self._kept}

@@ -262,11 +262,7 @@ def parts_size(parts: Sequence[Part]) -> int:
 
 
 def decode_response(version: int, body: Buffer) -> FetchResponse:
-    """Decode a response's body; the records are slices of `body`.
-
-    Raises:
-        ProtocolError: if the body is not exactly one response.
-    """
+    """Decode a response's body; records are slices of `body`. Raises ProtocolError if it is not one response."""
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
     throttle_time_ms, error_code, session_id = reader.unpack(_TOP_V7) if version >= 7 else (reader.int32(), 0, 0)
