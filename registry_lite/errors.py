@@ -13,11 +13,6 @@ class ApiError(Exception):
         self.status, self.code, self.message = status, code, message
 
 
-def invalid_context(name: str) -> ApiError:
-    """Return the error for an invalid name of a context."""
-    return ApiError(400, 400, f"Invalid context: {name!r}")
-
-
 def subject_not_found(subject: str) -> ApiError:
     """Return the error for a subject that has no versions."""
     return ApiError(404, 40401, f"Subject '{subject}' not found.")

@@ -33,7 +33,6 @@ from sparkonce.registry_lite.state import (
     Entry,
     State,
     context_of,
-    noop_key,
     qualified,
     schema_key,
     setting_key,
@@ -170,7 +169,7 @@ class RegistryService:
             told = f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
             raise ApiError(409, 409, f"{told}[{'; '.join(problems)}]")
         context = context_of(subject)
-        known = self.state.id_of(content, context)
+        known = next((each.id for each in self.state.entries(context) if each.content == content), None)
         number = self.state.last_ids.get(context, 0) + 1 if known is None else known
         if number > MAX_ID:
             raise not_permitted(f"No id is left in context {context}: {MAX_ID} was used")
@@ -282,7 +281,8 @@ class RegistryService:
 
     def _used_ids(self) -> tuple[Document, Document]:
         """Return the record that keeps used ids from being reused after compaction has removed their schemas."""
-        return noop_key(), {LAST_IDS: dict(self.state.last_ids)}
+        # Other readers ignore such a key.
+        return {"keytype": "NOOP", "magic": 0}, {LAST_IDS: dict(self.state.last_ids)}
 
     def set_config(self, subject: str | None, document: Mapping[str, Any]) -> Document:
         """Set the compatibility of a subject, or of all. Raises ApiError if there is no such level."""

@@ -57,11 +57,6 @@ def batch_of(query: StreamingQuery) -> int:
     return -1 if progress is None else int(progress["batchId"])
 
 
-def is_between_batches(query: StreamingQuery) -> bool:
-    """Whether a query waits for its next batch, or for data."""
-    return not query.status["isTriggerActive"]
-
-
 def is_under_way(query: StreamingQuery) -> bool:
     """Whether a query has done its first batch, or found nothing to read; or has ended."""
     return not query.isActive or query.lastProgress is not None or query.status["message"].startswith(_WAITING)

@@ -85,10 +85,6 @@ class _Begun:
     identity: ProducerIdentity
     """The producer identity that it claimed for the batch."""
 
-    def is_before(self, record: BatchRecord) -> bool:
-        """Whether ``record`` is of the next batch of the same query."""
-        return (self.query_id, self.batch_id + 1) == (record.query_id, record.batch_id)
-
     def was_last(self, identity: ProducerIdentity) -> bool:
         """Whether no other driver claimed the application between this and ``identity``."""
         return (self.identity.producer_id, self.identity.epoch + 1) == (identity.producer_id, identity.epoch)
@@ -123,7 +119,7 @@ class Driver:
         """
         last, self._begun, self._read_under, self._is_settled = self._begun, None, None, False
         identity = None
-        if last is not None and last.is_before(record):
+        if last is not None and (last.query_id, last.batch_id + 1) == (record.query_id, record.batch_id):
             identity = self.claim(timeout_ms)
             if last.was_last(identity) and self.log.read().unfinished is None:
                 self._read_under = identity

@@ -195,10 +195,6 @@ class TransactionClient:
         if by_topic or group_id is not None:
             self._retry(f"extend the transaction of {identity.name!r}", identity.name, attempt)
 
-    def add_offsets(self, identity: ProducerIdentity, group_id: str) -> None:
-        """Add a group's offsets to the transaction; raises as `add_partitions`."""
-        self.add_partitions(identity, (), group_id)
-
     def commit_offsets(
         self, identity: ProducerIdentity, group_id: str, offsets: Mapping[Slot, CommittedOffset]
     ) -> None:

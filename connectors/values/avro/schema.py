@@ -27,7 +27,6 @@ _LOGICAL = {
     "uuid": "string",
 }
 """The primitive type below each logical type but ``decimal`` and ``duration``."""
-DURATION_BYTES = 12
 MAX_PRECISION = 38
 """The digits of Spark's decimals; decimals with more digits are bytes."""
 MAX_DEPTH = 200

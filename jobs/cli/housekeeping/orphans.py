@@ -202,10 +202,6 @@ def _data_files(files: Iterable[FolderFile], partition_columns: Iterable[str]) -
         file
         for file in everything
         if file.path.endswith(DATA_SUFFIX)
-        and not any(_is_hidden(part, allowed) for part in file.path.split("/"))
+        and not any(part.startswith(("_", ".")) and not part.startswith(allowed) for part in file.path.split("/"))
         and not any(file.path.startswith(folder) for folder in inner)
     )
-
-
-def _is_hidden(part: str, allowed: tuple[str, ...]) -> bool:
-    return part.startswith(("_", ".")) and not part.startswith(allowed)

@@ -119,7 +119,7 @@ class TopicReader:
         every = (self.read(partition, *bounds[partition], key) for partition in sorted(bounds))
         if count is None:
             return chain.from_iterable(every)
-        return iter(_in_order(chain.from_iterable(_taken(each, count) for each in every), len(bounds))[:count])
+        return iter(_in_order(chain.from_iterable(islice(each, count) for each in every), len(bounds))[:count])
 
     def last(self, bounds: Mapping[int, tuple[int, int]], count: int, key: bytes | None) -> list[FetchedRecord]:
         """Return the last ``count`` records by time."""
@@ -181,10 +181,6 @@ class TopicReader:
     def _at(self, partitions: Collection[int], time_ms: int, last: Mapping[int, int]) -> dict[int, int]:
         found = self._offsets(partitions, time_ms)
         return {each: last[each] if offset == NO_MATCH else offset for each, offset in found.items()}
-
-
-def _taken(records: Iterator[FetchedRecord], count: int) -> list[FetchedRecord]:
-    return list(islice(records, count))
 
 
 def _in_order(records: Iterator[FetchedRecord] | list[FetchedRecord], partitions: int) -> list[FetchedRecord]:
