@@ -45,12 +45,7 @@ _BY_HAND = (
 
 
 def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location, app_id: str) -> None:
-    """Reject a table without our offsets, but with rows that we wrote, for the query of an application.
-
-    Raises:
-        RowsWithoutOffsetsError: if it is such a table.
-        OffsetStoreError: if its log cannot be read.
-    """
+    """Reject a table with our rows but without our offsets. Raises RowsWithoutOffsetsError or OffsetStoreError."""
     found = _look(table, log)
     if found is None:
         return

@@ -112,11 +112,7 @@ class CommitLog:
                 ) from error
 
     def oldest_state(self) -> StoredState | None:
-        """Return the stored ids at the oldest checkpoint that kept commits continue from; None if no commit is missing.
-
-        Raises:
-            OffsetStoreError: if it is needed and missing, or cannot be read.
-        """
+        """Return ids at the oldest checkpoint before kept commits; None if not needed. Raises OffsetStoreError."""
         if self.oldest_version == 0:
             return None
         useful = [at for at in self.listing.checkpoints if self.oldest_version - 1 <= at <= self.newest_version]

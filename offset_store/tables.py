@@ -37,12 +37,7 @@ RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 
 
 def load_table(location: Location, storage_options: Mapping[str, str], version: int | None = None) -> DeltaTable:
-    """Load a version of the table at ``location``; the newest if none is given.
-
-    Raises:
-        StoreMissingError: if there is no table.
-        OffsetStoreError: if it cannot be read, or not at that version.
-    """
+    """Load a table's version, the newest by default. Raises StoreMissingError, or OffsetStoreError if unreadable."""
     _check_folder(location)
     _check_path(location)
     with hidden_secrets(storage_options):

@@ -46,11 +46,7 @@ class Coordination(Protocol):
         """
 
     def keep_leading(self, monotonic_ms: int, now_ms: int) -> bool:
-        """Show that the controller is alive, several times a second; return whether it is still the controller.
-
-        Raises:
-            OSError: if it cannot continue.
-        """
+        """Show, several times a second, that the controller lives; return whether this is still it. Raises OSError."""
 
     def resign(self) -> None:
         """Let another broker be the controller; does nothing if this one is not."""

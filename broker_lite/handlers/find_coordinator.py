@@ -70,11 +70,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
 
 
 def _leader(broker: Broker, request: Request, key_type: int, key: str) -> tuple[int, Endpoint]:
-    """Return the leader of the partition that keeps a key, and its listener of the same name as the client's.
-
-    Raises:
-        KafkaError: if it has no leader, or the topic does not exist yet and has been requested.
-    """
+    """Return the leader of a key's partition, and its listener of the client's name. Raises KafkaError without one."""
     partitions = (broker.groups if key_type == GROUP_KEY else broker.transactions).partitions
     partitions.index_of(key)
     leader = partitions.leader_of(key)

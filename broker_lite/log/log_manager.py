@@ -164,11 +164,7 @@ class LogManager:
         return self.config.with_topic_settings(settings)
 
     def check_new_partitions(self, name: str, count: int) -> Topic:
-        """Check whether a topic could have so many partitions; return the topic unchanged.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or exceeds the limit.
-        """
+        """Check for room, and return the topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS."""
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -113,11 +113,7 @@ def _entry(name: str, entry: Mapping[str, Any]) -> Entry:
 
 
 def config_of(defaults: LogConfig, path: str, name: str, settings: Mapping[str, str]) -> LogConfig:
-    """Return a topic's configuration; an invalid setting is an error, as its default might delete records.
-
-    Raises:
-        LogDirectoryError: if one of them is not a topic setting.
-    """
+    """Return a topic's configuration. Raises LogDirectoryError if invalid: a default might delete records."""
     try:
         return defaults.with_topic_settings(settings)
     except KafkaError as error:

@@ -271,12 +271,7 @@ class LeaderFetcher:
         self._back_off_one(followed)
 
     def _append(self, followed: Followed, result: fetch.FetchPartitionResult, now_ms: int) -> None:
-        """Append the records of a leader's response to the log.
-
-        Raises:
-            KafkaError: as `PartitionLog.append_as_follower`.
-            OSError: if a file cannot be truncated.
-        """
+        """Append a leader's records. Raises KafkaError as `PartitionLog.append_as_follower`, or OSError."""
         follower, log = followed.follower, followed.log
         if result.diverging_epoch is not None:
             parted = EpochEnd(*result.diverging_epoch)

@@ -168,12 +168,7 @@ class Compaction:
                 )
 
     def merge(self, columns: tuple[str, ...], plan: list[SmallFiles]) -> Iterator[Merged]:
-        """Merge one partition after the other, and return the outcome of each.
-
-        Raises:
-            OffsetStoreError: if the table cannot be read.
-            CompactionError: if another run is at work on it, or delta-rs cannot rewrite it.
-        """
+        """Merge one partition after the other; return each outcome. Raises OffsetStoreError or CompactionError."""
         run = str(uuid.uuid4())
         until_ms = self._claim(run, None)
         try:

@@ -283,11 +283,7 @@ class SinkOptions(TableOptions):
 
     @classmethod
     def read_with_name(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Check options that may name the table, before its path is known; then `table` is no real place.
-
-        Raises:
-            OptionError: as `read`, and if path and name are given together.
-        """
+        """Check options whose table may be a name; `table` is no real place then. Raises OptionError as `read`."""
         name, path = _given(given, TABLE_NAME), _given(given, PATH)
         if name is None:
             return cls.read(given)

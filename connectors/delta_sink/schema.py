@@ -132,11 +132,7 @@ class Fit:
 
 
 def table_schema(query: t.StructType) -> t.StructType:
-    """Return the schema of a new table for the rows of a query: all nullable, without Spark's own metadata.
-
-    Raises:
-        SchemaError: for a type that Delta does not have, or a name that it does not allow.
-    """
+    """Return the schema of a new table for a query's rows: all nullable. Raises SchemaError for what Delta lacks."""
     problems = [
         unsupported_text(field.name, kind)
         for field in query.fields

@@ -276,11 +276,7 @@ def file_settings(table: ResultTable, options: TableOptions, prefix: str = FILE_
 
 
 def last_rules(options: SinkOptions) -> str | None:
-    """Return the rules that made rows of the table's last batch; None if its newest commits do not record them.
-
-    Raises:
-        OffsetStoreError: if the table is there and cannot be read.
-    """
+    """Return the rules of the table's last batch, None if not recorded. Raises OffsetStoreError if not readable."""
     with store_errors(options.table, options.storage_options):
         try:
             snapshot = cached_store(options).snapshot_unchecked()

@@ -69,11 +69,7 @@ def was_planned(query: StreamingQuery) -> bool:
 
 
 def _selected(spark: SparkSession, rows: DataFrame, sql: str | None) -> DataFrame:
-    """Let Spark run a SELECT over the rows, as the view that has its table's name while it is analyzed.
-
-    Raises:
-        OptionError: if the session has a temporary view of this name.
-    """
+    """Let Spark run a SELECT over the rows, as a view named as its table. Raises OptionError if that view exists."""
     if sql is None:
         return rows
     with _one_view:

@@ -302,11 +302,7 @@ def _real(path: str) -> str:
 
 
 def _check_checkpoint(flow: Flow) -> None:
-    """Reject a checkpoint among the files of its table, where VACUUM would delete it.
-
-    Raises:
-        OptionError: if it is there, and in no folder whose name VACUUM leaves out.
-    """
+    """Reject a checkpoint in its table's folder where VACUUM would delete it. Raises OptionError."""
     if flow.path is None:
         return
     table, checkpoint = _real(flow.path), _real(flow.checkpoint)

@@ -274,11 +274,7 @@ class TransactionClient:
         self._retry(f"{'commit' if commit else 'abort'} the transaction of {identity.name!r}", identity.name, attempt)
 
     def end_all(self, identities: Iterable[ProducerIdentity], *, commit: bool) -> None:
-        """End the transactions of exactly these epochs, all at once; see `end`.
-
-        Raises:
-            FencedProducerError, TransactionError: as `end`, for the first that is refused when all were tried.
-        """
+        """End the transactions of exactly these epochs at once. Raises as `end` for the first refusal, after all."""
         self._for_each(
             f"{'commit' if commit else 'abort'} transactions",
             ApiKey.END_TXN,
@@ -331,11 +327,7 @@ class TransactionClient:
         return sorted(self.states(prefix, states))
 
     def states(self, prefix: str, wanted: Collection[State]) -> dict[str, State]:
-        """Return the states of the transactional ids that begin with ``prefix``, where they are one of the ``wanted``.
-
-        Raises:
-            TransactionError: if this user may not look.
-        """
+        """Return wanted states of transactional ids with ``prefix``. Raises TransactionError if this is not allowed."""
 
         def attempt() -> dict[str, State]:
             found: dict[str, State] = {}

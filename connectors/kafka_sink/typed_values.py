@@ -55,11 +55,7 @@ def _encoder(form: str, schema: str, kind: DataType, number: int, message: str |
 
 
 def encodings(options: KafkaBatchOptions, schema: StructType) -> dict[str, Encoding]:
-    """Return the encodings of columns that options name; schemas are registered or looked up now.
-
-    Raises:
-        OptionError: if a schema does not fit its column, or the registry lacks or rejects it.
-    """
+    """Return options' encodings, after registering or looking up schemas. Raises OptionError for a wrong one."""
     return {
         each.column: _encoding(options, each, schema[each.column].dataType)
         for each in options.encoded

@@ -122,11 +122,7 @@ def comparison(kind: str, left: Node, right: Node) -> Node:
 
 
 def check_precedence(node: Node) -> None:
-    """Reject a comparison whose precedence differs in Spark: the tree does not show parentheses.
-
-    Raises:
-        OptionError: it is ``x = y IN (...)`` or the like.
-    """
+    """Reject ``x = y IN (...)`` and the like, which Spark reads otherwise and trees show alike. Raises OptionError."""
     if "DISTINCT" in node["type"]:
         return
     left, right = _without_not(node["left"]), _without_not(node["right"])
@@ -235,11 +231,7 @@ def lambda_of(parameter: str, body: Node) -> Node:
 
 
 def check_statements(statements: Sequence[Node]) -> tuple[Node, str]:
-    """Return the one SELECT node, and the name that its table has in it.
-
-    Raises:
-        OptionError: there is anything besides the list, ``FROM records`` and a WHERE.
-    """
+    """Return the one SELECT node, and its table's name. Raises OptionError for more than list, FROM and WHERE."""
     if len(statements) != 1:
         raise refused(f"expected one SELECT, found {len(statements)} statements")
     node = statements[0]["node"]

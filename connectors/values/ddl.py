@@ -53,11 +53,7 @@ _END: _Token = ("end", "")
 
 
 def parse_schema(text: str) -> t.StructType:
-    """Read a schema of columns, every one of which may be null, as ``from_json`` takes it.
-
-    Raises:
-        ValueError: if it is invalid, or has a type that JSON is not decoded into.
-    """
+    """Read a schema, all nullable, as ``from_json`` takes it. Raises ValueError if invalid, or not made from JSON."""
     schema = _from_json(text) if text.lstrip().startswith("{") else _Parser(text).schema()
     made = _checked(schema, "", 0)
     assert isinstance(made, t.StructType)

@@ -255,11 +255,7 @@ class RegisteredValues:
         return framed, entries, problems
 
     def _entry(self, key: tuple[SchemaName, Path]) -> int:
-        """Return the number of a schema's program; `UNREADABLE` if it is not a schema that can be used.
-
-        Raises:
-            UnknownSchemaError: the registry lacks it, and that should stop the query.
-        """
+        """Return a schema's program, or `UNREADABLE`. Raises UnknownSchemaError if a missing one stops the query."""
         if key not in self._entries:
             assert self._registry is not None
             name, path = key

@@ -87,11 +87,7 @@ def _file(option: str) -> FileDescriptor:
 
 
 def written_message(option: str, name: str | None) -> tuple[Descriptor, tuple[int, ...]]:
-    """Return the message of a name, or the first one, and the path by which values name it.
-
-    Raises:
-        ProtobufSchemaError: there is none, or it is in a file that the schema imports.
-    """
+    """Return a named message, or the first, and its path. Raises ProtobufSchemaError if missing or imported."""
     found = message_of(option, name)
     if found.file.name != _file(option).name:
         raise ProtobufSchemaError(

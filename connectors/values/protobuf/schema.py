@@ -50,11 +50,7 @@ def read_set(descriptors: bytes) -> FileDescriptor:
 
 
 def read_files(main: bytes, imports: Sequence[bytes] = ()) -> FileDescriptor:
-    """Return the file of a FileDescriptorProto; ``imports`` are those that it imports, in any order.
-
-    Raises:
-        ProtobufSchemaError: one is none, or lacks a file that others import.
-    """
+    """Return a FileDescriptorProto's file; ``imports`` in any order. Raises ProtobufSchemaError if one is wrong."""
     try:
         files = [descriptor_pb2.FileDescriptorProto.FromString(each) for each in (*imports, main)]
     except DecodeError as error:

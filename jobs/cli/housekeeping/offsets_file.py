@@ -46,11 +46,7 @@ def check_key(key: OffsetTxn) -> OffsetTxn:
 
 
 def read_offsets_file(file: str, app_id: str | None) -> dict[OffsetTxn, int]:
-    """Read the output of `sparkonce offsets show --json`, of one application or of all; ``-`` is standard input.
-
-    Raises:
-        UsageError: if the file cannot be read, or has another content.
-    """
+    """Read `sparkonce offsets show --json`'s output; ``-``: standard input. Raises UsageError if it is none."""
     try:
         document = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
         return {

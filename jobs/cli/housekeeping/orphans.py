@@ -76,11 +76,7 @@ class TableFolder:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> TableFolder:
-        """Open the folder of the table at ``location``, which may not exist.
-
-        Raises:
-            OffsetStoreError: for a location that delta-rs does not know, or that is invalid.
-        """
+        """Open the folder of a table, which may be missing. Raises OffsetStoreError for an invalid ``location``."""
         try:
             filesystem, root = table_filesystem(location, storage_options)
             return cls(location, storage_options, filesystem, root, DeltaLog.open(location, storage_options))

@@ -24,12 +24,7 @@ class FoundSchema:
 
 
 def registered(registry: Registry, subject: str) -> FoundSchema:
-    """Return the latest schema of a subject, with its references inlined, as valueSchema takes it.
-
-    Raises:
-        RegistryError: the registry has none, or does not answer.
-        PeekError: it cannot be read.
-    """
+    """Return a subject's latest schema, references inlined, for valueSchema. Raises RegistryError or PeekError."""
     try:
         found = registry.latest(subject)
     except UnknownSchemaError as error:

@@ -98,12 +98,7 @@ class TopicReader:
         self._fetching.close()
 
     def bounds(self, wanted: Wanted) -> dict[int, tuple[int, int]]:
-        """Return the first offset of each requested partition, and the one after the last.
-
-        Raises:
-            PeekError: the topic, or a partition of it, does not exist.
-            KafkaUnreachableError: no broker answers.
-        """
+        """Return each partition's first offset, and the end. Raises PeekError if missing, or KafkaUnreachableError."""
         partitions = self._partitions(wanted.partitions)
         first, last = self._offsets(partitions, EARLIEST), self._offsets(partitions, LATEST)
         starts = first if wanted.from_ms is None else self._at(partitions, wanted.from_ms, last)

@@ -90,11 +90,7 @@ def encode_message_set(
     compression: Compression = Compression.NONE,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """Build messages with the offsets of the records, compressed into one wrapper if requested.
-
-    Raises:
-        ValueError: if there is no record, or these formats do not have the compression.
-    """
+    """Build messages, in one wrapper if compressed. Raises ValueError without records or for a newer codec."""
     if not messages:
         raise ValueError("a message set needs at least one message")
     if compression == Compression.ZSTD:

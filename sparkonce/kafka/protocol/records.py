@@ -182,11 +182,7 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Iterate over the whole batches of `buffer`: their positions and headers; an incomplete one at the end is skipped.
-
-    Raises:
-        CorruptBatchError: if a batch's length or magic is invalid.
-    """
+    """Iterate over whole batches of `buffer`: positions and headers. Raises CorruptBatchError if one is bad."""
     end = len(buffer)
     while end - position >= HEADER_BYTES:
         header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
