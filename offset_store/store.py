@@ -54,7 +54,11 @@ class Snapshot(Protocol):
         """Return the stored next offset of each partition that has one."""
 
     def commit(self, commit: Commit[FileT]) -> None:
-        """Write all of ``commit`` or nothing. Raises CommitConflictError if any of it was moved after this snapshot."""
+        """Write all of ``commit`` or nothing.
+
+        Raises:
+            CommitConflictError: if anything that it moves was moved after this snapshot.
+        """
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """Return the records of the newest ``limit`` commits that are still kept, newest first."""
@@ -80,7 +84,12 @@ class OffsetStore(Protocol):
         """
 
     def snapshot(self) -> Snapshot:
-        """Return the store as it is now. Raises StoreMissingError, or OffsetStoreError if it is unreadable."""
+        """Return a snapshot of the store as it is now.
+
+        Raises:
+            StoreMissingError: if there is no store yet.
+            OffsetStoreError: if it cannot be read.
+        """
 
     def __str__(self) -> str:
         """Name the store as the option ``offsetStore`` does, for messages."""

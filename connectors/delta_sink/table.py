@@ -104,7 +104,11 @@ class ResultSnapshot(DeltaSnapshot):
     """Which of `COVERED_TWICE` and `BEGINS_LATE` are intended; None if other applications do not matter."""
 
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
-        """See `SharedSnapshot.others`. Raises OffsetStoreError if the log cannot be read."""
+        """See `SharedSnapshot.others`.
+
+        Raises:
+            OffsetStoreError: if the log cannot be read.
+        """
         if self.meant is None:
             return None
         found = other_apps(self.stored.whole(), batch, new, keeps_offsets=keeps_offsets)

@@ -78,9 +78,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(configuration: Configuration, path: Path) -> int:
     """Print what would start. Raises OptionError, OSError, KafkaError or MissingTopicError if that is invalid."""
-    from sparkonce.connectors.ingest.checking import check_topics
     from sparkonce.connectors.ingest.routing import check_flow, flows, routes
-    from sparkonce.connectors.ingest.topics import existing_topics
+    from sparkonce.connectors.ingest.topics import check_topics, existing_topics
 
     settings = configuration.settings
     made = routes(settings)
