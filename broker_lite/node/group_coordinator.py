@@ -273,11 +273,7 @@ class GroupCoordinator:
         return decision.answer
 
     def remove_member(self, group: ConsumerGroup, member_id: str) -> None:
-        """Remove a member on an administrator's request.
-
-        Raises:
-            KafkaError: if the change could not be written.
-        """
+        """Remove a member on an administrator's request. Raises KafkaError if the change could not be written."""
         self._settle(group, group.remove([member_id], self.topics))
 
     def _check_upgrade(self, group_id: str, group: Group | None, request: Heartbeat) -> None:
@@ -401,11 +397,7 @@ class GroupCoordinator:
             self.offsets.put(key, None if record.value is None else decode_value(record.value))
 
     def delete(self, group_id: str) -> ErrorCode:
-        """Delete a group and its offsets; only without members.
-
-        Raises:
-            KafkaError: if the change could not be written.
-        """
+        """Delete a group without members, and its offsets. Raises KafkaError if that could not be written."""
         group = self._groups.get(group_id)
         due_ms = None if group is None else group.next_deadline_ms
         if group is not None and due_ms is not None and due_ms <= self._clock.monotonic_ms():
