@@ -86,9 +86,9 @@ def refused(what: str) -> OptionError:
     return OptionError(f"sql: {what}")
 
 
-def call(name: str, *arguments: Node, alias: str = "") -> Node:
+def call(name: str, *arguments: Node) -> Node:
     """Return the call of a function."""
-    return function(name, [{"expression": each} for each in arguments], alias)
+    return function(name, [{"expression": each} for each in arguments])
 
 
 def function(name: str, arguments: Sequence[Node], alias: str = "") -> Node:

@@ -143,7 +143,9 @@ class _Parser:
         made = self._type(depth + 1)
         if self._word_is("NOT"):
             self._next += 1
-            self._expect_word("NULL")
+            if not self._word_is("NULL"):
+                raise ValueError(f"expected NULL, found {self._tokens[self._next][1] or 'the end'!r}")
+            self._next += 1
         if self._word_is("COMMENT"):
             self._next += 1
             if self._take()[0] != "text":
@@ -204,11 +206,6 @@ class _Parser:
     def _word_is(self, word: str) -> bool:
         kind, text = self._tokens[self._next]
         return kind == "word" and text.upper() == word
-
-    def _expect_word(self, word: str) -> None:
-        if not self._word_is(word):
-            raise ValueError(f"expected {word}, found {self._tokens[self._next][1] or 'the end'!r}")
-        self._next += 1
 
     def _expect(self, kind: str, text: str) -> None:
         if self._tokens[self._next] != (kind, text):
