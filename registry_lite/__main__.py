@@ -1,7 +1,4 @@
-"""`python -m sparkonce.registry_lite`: a schema registry in its own process, until SIGTERM or SIGINT.
-
-When it can be reached it prints its address on a line, and writes it to `--ready-file`.
-"""
+"""`python -m sparkonce.registry_lite`: a schema registry in its own process, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 

@@ -30,7 +30,11 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode(value: bytes | None) -> Record | ClusterImage:
-    """Parse a record, or a snapshot without `next_offset`. Raises MetadataFormatError if it is neither."""
+    """Parse a value of the log: a record, or a snapshot, whose `next_offset` the caller must set.
+
+    Raises:
+        MetadataFormatError: if it is neither.
+    """
     try:
         document = json.loads(value or b"")
         kind = document["type"]

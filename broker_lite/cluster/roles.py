@@ -113,7 +113,11 @@ class Surroundings(Protocol):
     """Called when another broker may have changed something, died, or resigned."""
 
     def poll(self) -> Sequence[ClusterImage | list[Record]]:
-        """Return the committed decisions of controllers since the last call. Raises OSError if they cannot be read."""
+        """Return the committed decisions of controllers since the last call.
+
+        Raises:
+            OSError: if they cannot be read.
+        """
 
     def close(self) -> None:
         """Leave; a second call does nothing."""

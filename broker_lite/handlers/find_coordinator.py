@@ -1,8 +1,4 @@
-"""FindCoordinator, versions 0 to 6.
-
-The coordinator is the leader of the partition of `__consumer_offsets` or `__transaction_state` that keeps the group or
-transactional id; the topic is created on first use.
-"""
+"""FindCoordinator v0 to v6: the leader of the partition that keeps an id; its topic is created on first use."""
 
 from __future__ import annotations
 

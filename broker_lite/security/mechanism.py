@@ -1,7 +1,4 @@
-"""The interface of SASL mechanisms: a server evaluates tokens until it is complete or raises `SaslError`.
-
-Also the simplest of them, PLAIN (RFC 4616), as in Kafka's PlainSaslServer. SCRAM: `scram.py`.
-"""
+"""SASL mechanisms: their interface, and PLAIN (RFC 4616), as in Kafka's PlainSaslServer. SCRAM: `scram.py`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Arguments that must be constants, since they are checked when the query starts.
-
-Each kind has the allowed constants, the engine's form of one, and examples for the comparison with
-Spark.
-"""
+"""Arguments that must be constants: which are allowed, the engine's form, and examples to compare with Spark."""
 
 from __future__ import annotations
 

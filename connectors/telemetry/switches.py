@@ -1,7 +1,4 @@
-"""Whether spans and metrics are enabled: by OpenTelemetry's own variables, which every process inherits.
-
-OpenTelemetry assumes ``otlp`` if a variable is missing. Here that means off: nothing leaves a machine unasked.
-"""
+"""Whether spans and metrics are on, by OpenTelemetry's variables; off without: nothing leaves a machine unasked."""
 
 from __future__ import annotations
 

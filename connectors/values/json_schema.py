@@ -1,7 +1,4 @@
-"""The types of columns for JSON Schemas, drafts 4 to 2020-12.
-
-What a schema says of values beyond their types is not checked, as Confluent's deserializers do by default.
-"""
+"""Types of columns for JSON Schemas, drafts 4 to 2020-12; only types count, as in Confluent's deserializers."""
 
 from __future__ import annotations
 

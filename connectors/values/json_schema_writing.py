@@ -1,7 +1,4 @@
-"""Encodes the values of a column as JSON documents that are valid for a JSON Schema.
-
-Works on whole columns with Arrow's kernels: each column becomes one of texts, and those of a struct are joined.
-"""
+"""Encodes a column as JSON for a JSON Schema by Arrow's kernels: columns become texts, a struct's are joined."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Brokers started by `sparkonce ui` itself: fault injection, kills and restarts.
-
-Everything here changes something, so it works only if that is allowed.
-"""
+"""Brokers of `sparkonce ui` itself: faults, kills and restarts, which all work only if changes are allowed."""
 
 from __future__ import annotations
 

@@ -84,7 +84,11 @@ class Comparison:
         }
 
     def takes(self, reader: Place, writers: Sequence[Place], at: str) -> Problems:
-        """Return why a reader rejects values that all writers accept. Raises TooComplexError."""
+        """Return why a reader rejects values that all of the writers accept.
+
+        Raises:
+            TooComplexError: if there are too many comparisons.
+        """
         if any(same(reader, writer) for writer in writers):
             return []
         return self._follow(_units(_conjuncts(reader)), _conjuncts(*writers), at)

@@ -80,7 +80,10 @@ class Place:
         return Place(part, resolver, self.documents)
 
     def target(self, keyword: str) -> Place | None:
-        """Return a reference's target, None if unknown; a metaschema's is its address, the same for all."""
+        """Return the target of a reference; None if unknown.
+
+        A metaschema is represented by its address: it is the same for all.
+        """
         return self.documents.target(self, keyword)
 
 
@@ -366,7 +369,10 @@ def canonical(value: Any) -> Any:
 
 
 def same(a: Place, b: Place, assumed: set[tuple[int, int]] | None = None) -> bool:
-    """Return whether two parts are equal, with their references, except back to a pair that is being compared."""
+    """Return whether two parts are equal, including all their references.
+
+    References back to a pair that is being compared are ignored.
+    """
     if not isinstance(a.part, dict | list) or type(a.part) is not type(b.part):
         return bool(canonical(a.part) == canonical(b.part))
     if not a.documents.draft or a.documents.draft != b.documents.draft:

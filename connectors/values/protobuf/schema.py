@@ -1,7 +1,4 @@
-"""Schemas of Protobuf: from descriptors or the text of .proto files to the description of one message.
-
-Google's ``protobuf`` package reads descriptors; texts are compiled by `connectors.schema_registry.protobuf_text`.
-"""
+"""Schemas of Protobuf: from descriptors, or .proto files' text (`protobuf_text`), to one message's description."""
 
 from __future__ import annotations
 

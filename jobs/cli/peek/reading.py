@@ -1,7 +1,4 @@
-"""The records to show: a few from the start of partitions, from their ends, or new ones.
-
-Records are fetched and decoded as in the source; this module turns offsets and timestamps into ranges.
-"""
+"""The records to show: from the start of partitions, from their ends, or new ones; read as by the source."""
 
 from __future__ import annotations
 

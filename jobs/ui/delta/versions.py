@@ -1,7 +1,4 @@
-"""Versions of a table, a page at a time: the kind of each commit, and its offsets.
-
-Only the commits of the page are read, and cached: a commit never changes.
-"""
+"""Versions of a table, a page at a time: only its commits are read, and cached, as a commit never changes."""
 
 from __future__ import annotations
 

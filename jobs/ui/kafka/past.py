@@ -1,7 +1,4 @@
-"""Earlier end offsets of logs: their growth rate, and when an offset was written.
-
-Pure: time is a parameter, in seconds of a monotonic clock. One thread writes, others may read.
-"""
+"""Earlier end offsets of logs: their growth, and when an offset was written. Pure; only one thread may write."""
 
 from __future__ import annotations
 

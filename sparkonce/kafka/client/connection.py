@@ -175,7 +175,11 @@ def _response_header(api_key: int, version: int, frame: memoryview) -> tuple[int
 
 
 def log_in(connection: Connection, sasl: Sasl) -> None:
-    """Authenticate on a new connection. Raises SaslError if the broker rejects it."""
+    """Authenticate on a new connection.
+
+    Raises:
+        SaslError: if the broker rejects it.
+    """
     host, port = connection.address
     body = bytearray()
     put_string(body, sasl.mechanism, flexible=False)
