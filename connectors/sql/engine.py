@@ -15,7 +15,6 @@ import json
 import os
 import re
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,17 +201,6 @@ class Engine:
             "WHERE function_name = ? AND function_type IN ('aggregate', 'window')"
         )
         return bool(self._connection.execute(query, [name]).fetchall()[0][0])
-
-    def catalog(self, names: Sequence[str]) -> dict[str, set[tuple[str, str | None]]]:
-        """Return the kind and stability of functions, each of its overloads', by name; for tests."""
-        query = (
-            "SELECT function_name, function_type, stability FROM duckdb_functions() "
-            "WHERE list_contains(?, function_name)"
-        )
-        found: dict[str, set[tuple[str, str | None]]] = {}
-        for name, kind, stability in self._connection.execute(query, [list(names)]).fetchall():
-            found.setdefault(name, set()).add((kind, stability))
-        return found
 
 
 def _without_offsets(rows: pa.RecordBatch) -> pa.RecordBatch:
