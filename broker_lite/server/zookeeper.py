@@ -57,7 +57,6 @@ RETRY_S: Final = 0.5
 _SESSION_OVER: Final = "its session with ZooKeeper is over"
 NOBODY: Final = -1
 """The id of an observer."""
-URL: Final = "zookeeper://"
 
 logger = logging.getLogger(__name__)
 

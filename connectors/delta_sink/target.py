@@ -64,7 +64,10 @@ class DeltaTarget:
     def __init__(
         self, options: SinkOptions, schema: StructType, place: Place = THE_TABLE, *, replace: bool = False
     ) -> None:
-        """Write rows of ``schema`` into what messages call ``place``; with ``replace`` each batch replaces all rows."""
+        """Write rows of ``schema``; ``place`` is what messages call the table.
+
+        With ``replace`` each batch replaces all rows of the table.
+        """
         self._options = options
         self._schema = schema
         self._place = place
