@@ -45,12 +45,7 @@ _BY_HAND = (
 
 
 def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location, app_id: str) -> None:
-    """Reject a table without our offsets, but with rows that we wrote, for the query of an application.
-
-    Raises:
-        RowsWithoutOffsetsError: if it is such a table.
-        OffsetStoreError: if its log cannot be read.
-    """
+    """Reject a table with our rows but without our offsets. Raises RowsWithoutOffsetsError or OffsetStoreError."""
     found = _look(table, log)
     if found is None:
         return
@@ -63,11 +58,7 @@ def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location
 
 
 def check_no_numbered_writes(table: DeltaTable, location: Location, app_id: str) -> None:
-    """Reject outdated offsets: delta-spark writes the application's rows into the table by now.
-
-    Raises:
-        RowsWithoutOffsetsError: if they are outdated.
-    """
+    """Reject outdated offsets: delta-spark writes the application's rows by now. Raises RowsWithoutOffsetsError."""
     sequence = table.transaction_version(merge_txn_id(app_id))
     if sequence is not None and table.transaction_version(intent_txn_id(app_id)) is None:
         raise RowsWithoutOffsetsError(
@@ -78,10 +69,7 @@ def check_no_numbered_writes(table: DeltaTable, location: Location, app_id: str)
 
 
 def stored_in(source: CloneSource, storage_options: Mapping[str, str]) -> Stored | None:
-    """Return what a clone's source had stored at the cloned version; for a clone of a clone, the first's.
-
-    None if it cannot be read.
-    """
+    """Return what a clone's (first) source had stored at the cloned version; None if it cannot be read."""
     if source.location is None or source.version is None:
         return None
     try:

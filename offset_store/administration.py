@@ -153,11 +153,7 @@ class ManualChange:
 
     @classmethod
     def from_commit_info(cls, info: Mapping[str, Any]) -> ManualChange:
-        """Parse the result of `to_commit_info`.
-
-        Raises:
-            KeyError, TypeError, ValueError: if it is invalid.
-        """
+        """Parse the result of `to_commit_info`. Raises KeyError, TypeError or ValueError if it is invalid."""
         moves = tuple(
             Move(
                 OffsetTxn(
@@ -296,12 +292,7 @@ class OffsetsTable:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str] | None = None) -> OffsetsTable:
-        """Load the newest version.
-
-        Raises:
-            StoreMissingError: if there is no table.
-            OffsetStoreError: if it cannot be read, or expires offsets.
-        """
+        """Load the newest version. Raises StoreMissingError, or OffsetStoreError if unreadable or expiring offsets."""
         options = dict(storage_options or {})
         table = load_table(location, options)
         check_keeps_transaction_ids(location, table.metadata().configuration)
@@ -314,11 +305,7 @@ class OffsetsTable:
         return self.table.version()
 
     def entries(self) -> tuple[CommitEntry, ...]:
-        """Return the commits that the log still keeps, newest first.
-
-        Raises:
-            OffsetStoreError: if one cannot be read.
-        """
+        """Return the commits that the log still keeps, newest first. Raises OffsetStoreError if one cannot be read."""
         if self._entries is None:
             kept = [version for version in self._listing.commits if version <= self.version]
             self._entries = tuple(self._read(kept[::-1]))

@@ -70,12 +70,7 @@ class CommitLog:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str] | None = None) -> CommitLog:
-        """Open the log of the table at ``location``.
-
-        Raises:
-            StoreMissingError: if there is no table.
-            OffsetStoreError: if it cannot be read.
-        """
+        """Open the log of the table at ``location``. Raises StoreMissingError, or OffsetStoreError if not readable."""
         options = dict(storage_options or {})
         log = DeltaLog.open(location, options)
         try:
@@ -105,11 +100,7 @@ class CommitLog:
         return self.table.version()
 
     def commits(self, first: int | None = None, *, with_files: bool = False) -> Iterator[LogCommit]:
-        """Yield every kept commit, oldest first; from version ``first`` on, if given.
-
-        Raises:
-            OffsetStoreError: if a file is missing or damaged.
-        """
+        """Yield kept commits from version ``first`` on, oldest first. Raises OffsetStoreError if one is missing."""
         versions = range(self.oldest_version if first is None else first, self.newest_version + 1)
         kinds = (*_KINDS, "add") if with_files else _KINDS
         for version, actions in zip(versions, self.log.actions_of(versions, kinds), strict=True):
@@ -121,11 +112,7 @@ class CommitLog:
                 ) from error
 
     def oldest_state(self) -> StoredState | None:
-        """Return the stored ids at the oldest checkpoint that kept commits continue from; None if no commit is missing.
-
-        Raises:
-            OffsetStoreError: if it is needed and missing, or cannot be read.
-        """
+        """Return ids at the oldest checkpoint before kept commits; None if not needed. Raises OffsetStoreError."""
         if self.oldest_version == 0:
             return None
         useful = [at for at in self.listing.checkpoints if self.oldest_version - 1 <= at <= self.newest_version]

@@ -41,11 +41,7 @@ class LostFile:
 
 
 def lost_files(location: Location, storage_options: Mapping[str, str], table: DeltaTable) -> list[LostFile]:
-    """Return those of a table's version that are lost; of its newest version, if that has come since.
-
-    Raises:
-        OffsetStoreError: if they cannot be looked for.
-    """
+    """Return a version's lost files, of the newest version if one came. Raises OffsetStoreError if it cannot look."""
     found = [*_lost(location, storage_options, table), *_lost_vectors(location, storage_options, table)]
     # Files that were merged, and removed by a vacuum, while this looked are not missed by anybody.
     if not found:

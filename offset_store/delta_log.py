@@ -79,11 +79,7 @@ class DeltaLog:
         return cls(filesystem, join(root, LOG_FOLDER), storage_options)
 
     def listing(self) -> LogListing:
-        """List the folder.
-
-        Raises:
-            OffsetStoreError: if it cannot be listed.
-        """
+        """List the folder. Raises OffsetStoreError if it cannot be listed."""
         with hidden_secrets(self.storage_options):
             try:
                 names = self._names()
@@ -172,11 +168,7 @@ class DeltaLog:
         return found
 
     def checkpoint_transactions(self, listing: LogListing, version: int) -> dict[str, int]:
-        """Return the versions of the transaction identifiers in a checkpoint.
-
-        Raises:
-            OffsetStoreError: if a file of it cannot be read.
-        """
+        """Return the transaction identifiers' versions in a checkpoint. Raises OffsetStoreError if unreadable."""
         ids = self.checkpoint_column(listing, version, "txn.appId")
         versions = self.checkpoint_column(listing, version, "txn.version")
         return {txn_id: int(stored) for txn_id, stored in zip(ids, versions, strict=True)}
@@ -311,11 +303,7 @@ class StoredTransactions:
             self._is_whole = True
 
     def whole(self) -> dict[str, int]:
-        """Return all identifiers with their stored versions.
-
-        Raises:
-            OffsetStoreError: if the log cannot be read.
-        """
+        """Return all identifiers with their stored versions. Raises OffsetStoreError if the log cannot be read."""
         self._follow()
         if not self._is_whole:
             self._found.update(self.open_log().transactions(self._version))

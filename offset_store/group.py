@@ -54,11 +54,7 @@ class GroupOffsets(Protocol):
     """The committed offsets of one consumer group of one cluster."""
 
     def fetch(self) -> Committed:
-        """Return all offsets that the group has committed.
-
-        Raises:
-            OffsetStoreError, ConnectionError: if they cannot be read.
-        """
+        """Return all offsets that the group committed. Raises OffsetStoreError or ConnectionError if unreadable."""
 
     def update(self, build: Callable[[Committed], Committed]) -> None:
         """Fetch, and commit what ``build`` returns for it; retry from the fetch after a retriable error.
@@ -69,11 +65,7 @@ class GroupOffsets(Protocol):
         """
 
     def check_vacant(self) -> None:
-        """Check that the group has no members: a group with members accepts commits from them only.
-
-        Raises:
-            OffsetStoreError: if there are members.
-        """
+        """Check that the group has no members: only they could commit then. Raises OffsetStoreError if it has."""
 
     def __str__(self) -> str:
         """Name the group, for messages."""

@@ -26,11 +26,7 @@ class Location:
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Parse a path or a URI in Spark's form; a relative path is relative to the working directory.
-
-        Raises:
-            ValueError: if the text is empty.
-        """
+        """Parse a path, relative to the working directory, or a URI in Spark's form. Raises ValueError for none."""
         if not text.strip():
             raise ValueError("an empty path")
         scheme, colon, rest = text.partition(":")

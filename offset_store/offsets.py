@@ -30,10 +30,7 @@ class OffsetFormatError(ValueError):
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic, by the topic's id as well as its name.
-
-    A tuple, since planning looks up thousands of them for every batch.
-    """
+    """One partition of one topic, by id and name. A tuple, since planning looks up thousands for every batch."""
 
     topic: str
     topic_id: str
@@ -72,11 +69,7 @@ class Position:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Position:
-        """Parse the result of `to_document`, of this version or an earlier one.
-
-        Raises:
-            KeyError, TypeError, ValueError: if it is invalid.
-        """
+        """Parse what a `to_document` has written. Raises KeyError, TypeError or ValueError if it is invalid."""
         return cls(document["origin"], document["next"], document.get("epoch"), document.get("cutFrom"))
 
 
@@ -147,11 +140,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, text: str) -> SourceOffset:
-        """Parse the result of ``to_json``.
-
-        Raises:
-            OffsetFormatError: if the text is invalid.
-        """
+        """Parse the result of ``to_json``. Raises OffsetFormatError if the text is invalid."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -160,11 +149,7 @@ class SourceOffset:
 
     @classmethod
     def from_document(cls, document: Any) -> SourceOffset:
-        """Parse the result of ``to_document``, after a round trip through JSON.
-
-        Raises:
-            OffsetFormatError: if it is invalid.
-        """
+        """Parse the result of ``to_document``, also after JSON. Raises OffsetFormatError if it is invalid."""
         try:
             if document[MARK] != FORMAT_VERSION:
                 raise OffsetFormatError(

@@ -151,11 +151,7 @@ class BatchRecord:
 
     @classmethod
     def from_commit_info(cls, info: Mapping[str, Any]) -> BatchRecord:
-        """Parse the result of ``to_commit_info``.
-
-        Raises:
-            KeyError, TypeError, ValueError: if it is invalid.
-        """
+        """Parse the result of ``to_commit_info``. Raises KeyError, TypeError or ValueError if it is invalid."""
         ranges = {
             (source, TopicPartition(name, topic["id"], int(partition))): OffsetRange(
                 int(start), int(end), topic.get("epochs", {}).get(partition), topic.get("cutFrom", {}).get(partition)

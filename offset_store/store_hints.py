@@ -96,11 +96,7 @@ def store_hint_or_options(location: Location, text: str) -> str:
 
 @contextmanager
 def full_disk(location: Location) -> Iterator[None]:
-    """Pass errors on unchanged, but that of a full disk, which gets the place and what to do.
-
-    Raises:
-        OffsetStoreError: in place of that one.
-    """
+    """Pass errors on unchanged, but raise OffsetStoreError with the place and what to do for that of a full disk."""
     try:
         yield
     except OSError as error:

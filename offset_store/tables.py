@@ -37,12 +37,7 @@ RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 
 
 def load_table(location: Location, storage_options: Mapping[str, str], version: int | None = None) -> DeltaTable:
-    """Load a version of the table at ``location``; the newest if none is given.
-
-    Raises:
-        StoreMissingError: if there is no table.
-        OffsetStoreError: if it cannot be read, or not at that version.
-    """
+    """Load a table's version, the newest by default. Raises StoreMissingError, or OffsetStoreError if unreadable."""
     _check_folder(location)
     _check_path(location)
     with hidden_secrets(storage_options):
@@ -58,11 +53,7 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
 
 
 def check_keeps_transaction_ids(location: Location, configuration: Mapping[str, str | None]) -> None:
-    """Reject a table that expires transaction ids, and offsets with them.
-
-    Raises:
-        OffsetStoreError: if it has the property `RETENTION_PROPERTY`.
-    """
+    """Reject a table that expires transaction ids, and so offsets (`RETENTION_PROPERTY`). Raises OffsetStoreError."""
     set_to = next((value for key, value in configuration.items() if key.lower() == RETENTION_PROPERTY.lower()), None)
     if set_to is not None:
         raise OffsetStoreError(
@@ -129,11 +120,7 @@ def append(
 
 
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a table's folder, and the folder's path in it ("" for object stores).
-
-    Raises:
-        OffsetStoreError: if the path is a file.
-    """
+    """Return a table's file system, and its path there ("" for object stores). Raises OffsetStoreError for a file."""
     if location.is_local:
         _check_folder(location)
         return fs.LocalFileSystem(), location.text

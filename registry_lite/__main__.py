@@ -1,7 +1,4 @@
-"""`python -m sparkonce.registry_lite`: a schema registry in its own process, until SIGTERM or SIGINT.
-
-When it can be reached it prints its address on a line, and writes it to `--ready-file`.
-"""
+"""`python -m sparkonce.registry_lite`: a schema registry in its own process, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -78,11 +75,7 @@ def _text(path: str | None) -> str | None:
 
 
 def _settings(path: str | None) -> dict[str, str]:
-    """Read lines ``name=value``; lines that are empty or begin with ``#`` are ignored.
-
-    Raises:
-        ValueError: if a line is invalid.
-    """
+    """Read lines ``name=value``, except empty ones and those with ``#``. Raises ValueError if a line is invalid."""
     found: dict[str, str] = {}
     for number, line in enumerate((_text(path) or "").splitlines(), start=1):
         name, equals, value = line.partition("=")

@@ -1,7 +1,4 @@
-"""The REST API over a `RegistryService`, by Starlette.
-
-Source: Confluent's documentation of the Schema Registry API.
-"""
+"""The REST API over a `RegistryService`, by Starlette. Source: Confluent's documentation of the Schema Registry API."""
 
 from __future__ import annotations
 
@@ -52,11 +49,7 @@ class Call:
 
     @property
     def context(self) -> str:
-        """The context at the beginning of the path.
-
-        Raises:
-            ApiError: if the context's name is invalid.
-        """
+        """The context at the beginning of the path. Raises ApiError if the context's name is invalid."""
         return context_named(_decoded(self.path.get("context", DEFAULT_CONTEXT)))
 
     @property
@@ -84,22 +77,14 @@ class Call:
 
     @property
     def number(self) -> int:
-        """The id in the path.
-
-        Raises:
-            ApiError: if it is not a valid id.
-        """
+        """The id in the path. Raises ApiError if it is not a valid id."""
         text = str(self.path["id"])
         if not text.isascii() or not text.isdecimal() or len(text) > MAX_ID_DIGITS:
             raise schema_not_found(text[: MAX_ID_DIGITS + 1])
         return int(text)
 
     def page(self, found: Sequence[Any]) -> list[Any]:
-        """Return the part of a list that the query requests.
-
-        Raises:
-            ApiError: if its bounds are not numbers.
-        """
+        """Return the part of a list that the query requests. Raises ApiError if its bounds are not numbers."""
         try:
             offset, limit = int(self.query.get("offset", "0")), int(self.query.get("limit", "-1"))
         except ValueError:
@@ -149,10 +134,6 @@ def _version(call: Call) -> Any:
     return _entry(call, _found(call))
 
 
-def _version_schema(call: Call) -> Any:
-    return Text(_version(call)["schema"])
-
-
 def _referenced_by(call: Call) -> Any:
     entry = call.service.entry(call.subject, call.path["version"], deleted=True)
     return call.page(call.service.state.referring(entry.subject, entry.version))
@@ -188,19 +169,11 @@ def _schema(call: Call) -> Any:
     return made
 
 
-def _schema_text(call: Call) -> Any:
-    return Text(_schema(call)["schema"])
-
-
 def _used_by(call: Call) -> list[tuple[str, int]]:
     call.service.content(call.number, call.within)
     entries = call.service.state.entries(context_of(call.within))
     wanted = [each for each in entries if each.id == call.number and (call.flag("deleted") or not each.deleted)]
     return call.page([(each.subject, each.version) for each in wanted])
-
-
-def _schema_subjects(call: Call) -> Any:
-    return sorted({subject for subject, _ in _used_by(call)})
 
 
 def _schema_versions(call: Call) -> Any:
@@ -225,10 +198,6 @@ def _schemas(call: Call) -> Any:
         versions = call.service.state.versions(subject, deleted=deleted)
         found += versions[-1:] if latest else versions
     return [each.document() for each in call.page(found)]
-
-
-def _types(_: Call) -> Any:
-    return list(FORMATS)
 
 
 def _contexts(call: Call) -> Any:
@@ -264,26 +233,22 @@ def _delete_mode(call: Call) -> Any:
     return {"mode": call.service.delete_mode(call.scope)}
 
 
-def _root(_: Call) -> Any:
-    return {}
-
-
 _ROUTES: tuple[tuple[str, str, Answer], ...] = (
-    ("GET", "/", _root),
+    ("GET", "/", lambda _: {}),
     ("GET", "/subjects", _subjects),
     ("GET", "/subjects/{subject}/versions", _versions),
     ("POST", "/subjects/{subject}/versions", _register),
     ("GET", "/subjects/{subject}/versions/{version}", _version),
     ("DELETE", "/subjects/{subject}/versions/{version}", _delete_version),
-    ("GET", "/subjects/{subject}/versions/{version}/schema", _version_schema),
+    ("GET", "/subjects/{subject}/versions/{version}/schema", lambda call: Text(_version(call)["schema"])),
     ("GET", "/subjects/{subject}/versions/{version}/referencedby", _referenced_by),
     ("POST", "/subjects/{subject}", _lookup),
     ("DELETE", "/subjects/{subject}", _delete_subject),
     ("GET", "/schemas", _schemas),
-    ("GET", "/schemas/types", _types),
+    ("GET", "/schemas/types", lambda _: list(FORMATS)),
     ("GET", "/schemas/ids/{id}", _schema),
-    ("GET", "/schemas/ids/{id}/schema", _schema_text),
-    ("GET", "/schemas/ids/{id}/subjects", _schema_subjects),
+    ("GET", "/schemas/ids/{id}/schema", lambda call: Text(_schema(call)["schema"])),
+    ("GET", "/schemas/ids/{id}/subjects", lambda call: sorted({subject for subject, _ in _used_by(call)})),
     ("GET", "/schemas/ids/{id}/versions", _schema_versions),
     ("GET", "/schemas/guids/{guid}", _guid),
     ("GET", "/schemas/guids/{guid}/ids", _guid_ids),

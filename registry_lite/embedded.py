@@ -121,11 +121,7 @@ def _check_login(user_info: str | None) -> None:
 
 
 def _check_certificates(certificate: str | None, key: str | None, client_ca: str | None) -> None:
-    """Check that the files can be read: the server's thread could not report it.
-
-    Raises:
-        RegistryStartError: if they cannot.
-    """
+    """Check the files, as the server's thread could not report them. Raises RegistryStartError if unreadable."""
     if certificate is None:
         if key is not None or client_ca is not None:
             raise RegistryStartError("a key, or who signs clients' certificates, needs the registry's own certificate")

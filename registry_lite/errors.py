@@ -1,7 +1,4 @@
-"""The errors of the REST API: an HTTP status, a code, and a text.
-
-Source: Confluent's documentation of the Schema Registry API, "Errors".
-"""
+"""The errors of the REST API: HTTP status, code, text (Confluent's documentation of its Registry API, "Errors")."""
 
 from __future__ import annotations
 
@@ -14,11 +11,6 @@ class ApiError(Exception):
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
-
-
-def invalid_context(name: str) -> ApiError:
-    """Return the error for an invalid name of a context."""
-    return ApiError(400, 400, f"Invalid context: {name!r}")
 
 
 def subject_not_found(subject: str) -> ApiError:

@@ -33,7 +33,6 @@ from sparkonce.registry_lite.state import (
     Entry,
     State,
     context_of,
-    noop_key,
     qualified,
     schema_key,
     setting_key,
@@ -67,11 +66,7 @@ class RegistryService:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Lock the state for a change.
-
-        Raises:
-            ApiError: if this registry cannot write, temporarily or any more.
-        """
+        """Lock the state for a change. Raises ApiError if this registry cannot write, temporarily or any more."""
         with self._changing:
             self.settle()
             with self.reading:
@@ -96,11 +91,7 @@ class RegistryService:
         return [each for each in found if self.state.versions(each, deleted=deleted)]
 
     def entry(self, subject: str, version: str, *, deleted: bool = False) -> Entry:
-        """Return a version of a subject; the latest is never a soft-deleted one.
-
-        Raises:
-            ApiError: if there is none.
-        """
+        """Return a version of a subject; the latest is never a soft-deleted one. Raises ApiError if there is none."""
         number = None if version in _LATEST else _version(version)
         found = self.state.versions(subject, deleted=deleted)
         if not found:
@@ -111,33 +102,21 @@ class RegistryService:
         return match[-1]
 
     def content(self, number: int, subject: str | None) -> Content:
-        """Return the schema of an id, in the context of a subject, or else in the default one.
-
-        Raises:
-            ApiError: if there is none.
-        """
+        """Return an id's schema, in a subject's context or else the default one. Raises ApiError if there is none."""
         found = self.state.content(number, context_of(subject or ""))
         if found is None:
             raise schema_not_found(number)
         return found
 
     def with_guid(self, guid: str) -> Entry:
-        """Return a version whose schema has a GUID.
-
-        Raises:
-            ApiError: if there is none.
-        """
+        """Return a version whose schema has a GUID. Raises ApiError if there is none."""
         found = next((each for each in self.state.entries() if each.content.guid == guid), None)
         if found is None:
             raise schema_not_found(guid)
         return found
 
     def lookup(self, subject: str, document: Mapping[str, Any], *, deleted: bool, normalize: bool = False) -> Entry:
-        """Return the version of a subject with this schema.
-
-        Raises:
-            ApiError: if there is none, or the schema is invalid.
-        """
+        """Return the version of a subject with this schema. Raises ApiError if there is none, or it is invalid."""
         content = self._read(subject, document, normalize=normalize)
         versions = self.state.versions(subject, deleted=deleted)
         if not versions:
@@ -148,11 +127,7 @@ class RegistryService:
         return found
 
     def known(self, subject: str, document: Mapping[str, Any], *, normalize: bool = False) -> Entry | None:
-        """Return the version that registering this schema would return without a change; None if it needs one.
-
-        Raises:
-            ApiError: if the schema is invalid.
-        """
+        """Return the version that registering would return without a change, or None. Raises ApiError if invalid."""
         content = self._read(subject, document, normalize=normalize)
         number, _ = _wanted(document)
         found = self._among(self.state.versions(subject), subject, content)
@@ -194,7 +169,7 @@ class RegistryService:
             told = f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
             raise ApiError(409, 409, f"{told}[{'; '.join(problems)}]")
         context = context_of(subject)
-        known = self.state.id_of(content, context)
+        known = next((each.id for each in self.state.entries(context) if each.content == content), None)
         number = self.state.last_ids.get(context, 0) + 1 if known is None else known
         if number > MAX_ID:
             raise not_permitted(f"No id is left in context {context}: {MAX_ID} was used")
@@ -269,11 +244,7 @@ class RegistryService:
         return protobuf.serialized(text, references) if content.kind == "PROTOBUF" else text
 
     def delete_version(self, subject: str, version: str, *, permanent: bool) -> int:
-        """Delete a version: soft, or permanently after that.
-
-        Raises:
-            ApiError: if there is none, others reference it, or it must be soft-deleted first.
-        """
+        """Delete a version, softly or after that for good. Raises ApiError if missing, referenced or not yet soft."""
         self._check_writable(subject)
         entry = self.entry(subject, version, deleted=True)
         if permanent and not entry.deleted:
@@ -310,14 +281,11 @@ class RegistryService:
 
     def _used_ids(self) -> tuple[Document, Document]:
         """Return the record that keeps used ids from being reused after compaction has removed their schemas."""
-        return noop_key(), {LAST_IDS: dict(self.state.last_ids)}
+        # Other readers ignore such a key.
+        return {"keytype": "NOOP", "magic": 0}, {LAST_IDS: dict(self.state.last_ids)}
 
     def set_config(self, subject: str | None, document: Mapping[str, Any]) -> Document:
-        """Set the compatibility of a subject, or of all.
-
-        Raises:
-            ApiError: if there is no such level.
-        """
+        """Set the compatibility of a subject, or of all. Raises ApiError if there is no such level."""
         level = document.get("compatibility") or document.get("compatibilityLevel")
         if level is not None and str(level).upper() not in LEVELS:
             raise ApiError(422, 42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
@@ -329,11 +297,7 @@ class RegistryService:
         return dict(document)
 
     def config(self, subject: str | None, *, default_to_global: bool) -> Document:
-        """Return the compatibility of a subject, or of all.
-
-        Raises:
-            ApiError: if the subject has none of its own, and the default is not requested.
-        """
+        """Return the compatibility of a subject, or of all. Raises ApiError if it has none, and no default is due."""
         if default_to_global or subject is None:
             return self.state.config(subject)
         if subject not in self.state.configs:
@@ -341,11 +305,7 @@ class RegistryService:
         return dict(self.state.configs[subject])
 
     def delete_config(self, subject: str | None) -> Document:
-        """Remove the compatibility of a subject, or of all; return the former value.
-
-        Raises:
-            ApiError: if the subject has none of its own.
-        """
+        """Remove and return the compatibility of a subject, or of all. Raises ApiError if the subject has none."""
         if subject is not None and subject not in self.state.configs:
             raise subject_not_found(subject)
         before = self.config(subject, default_to_global=subject is None)
@@ -353,11 +313,7 @@ class RegistryService:
         return before
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool) -> str:
-        """Set the mode of a subject, or of all.
-
-        Raises:
-            ApiError: if there is no such mode, or existing schemas could get other ids.
-        """
+        """Set the mode of a subject, or of all. Raises ApiError if there is no such mode, or ids could change."""
         if mode not in MODES:
             raise ApiError(422, 42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
         check_subject(subject)
@@ -368,21 +324,13 @@ class RegistryService:
         return mode
 
     def mode(self, subject: str | None, *, default_to_global: bool) -> str:
-        """Return the mode of a subject, or of all.
-
-        Raises:
-            ApiError: if the subject has none of its own, and the default is not requested.
-        """
+        """Return the mode of a subject, or of all. Raises ApiError if it has none, and no default is requested."""
         if subject is not None and subject not in self.state.modes and not default_to_global:
             raise ApiError(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
         return self.state.mode(subject)
 
     def delete_mode(self, subject: str | None) -> str:
-        """Remove the mode of a subject, or of all; return the former value.
-
-        Raises:
-            ApiError: if the subject has none of its own.
-        """
+        """Remove and return the mode of a subject, or of all. Raises ApiError if the subject has none of its own."""
         if subject is not None and subject not in self.state.modes:
             raise subject_not_found(subject)
         before = self.mode(subject, default_to_global=False)
@@ -446,11 +394,7 @@ class RegistryService:
 
 
 def check_subject(subject: str | None) -> None:
-    """Check a subject's name.
-
-    Raises:
-        ApiError: if it is invalid.
-    """
+    """Check a subject's name. Raises ApiError if it is invalid."""
     if subject is not None and (not subject.isprintable() or not subject.strip() or subject in _RESERVED):
         raise invalid_subject(subject)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sparkonce.registry_lite.errors import invalid_context
+from sparkonce.registry_lite.errors import ApiError
 
 Answer = TypeVar("Answer")
 Document = dict[str, Any]
@@ -42,11 +42,7 @@ class Content:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Content:
-        """Return the content of a request, or of a record's value.
-
-        Raises:
-            KeyError, TypeError: if it is invalid.
-        """
+        """Return the content of a request, or of a record's value. Raises KeyError or TypeError if it is invalid."""
         references = tuple(
             (_typed(each["name"], str), _typed(each["subject"], str), _typed(each["version"], int))
             for each in document.get("references") or ()
@@ -128,11 +124,6 @@ def setting_key(keytype: str, subject: str | None) -> Document:
     return {"keytype": keytype, "subject": subject, "magic": 0}
 
 
-def noop_key() -> Document:
-    """Return the key of the record of used ids; other readers ignore it."""
-    return {"keytype": "NOOP", "magic": 0}
-
-
 def context_of(subject: str) -> str:
     """Return the context in a subject's name, ``:.context:name``; ``.`` is the default."""
     if subject.startswith(":."):
@@ -141,14 +132,10 @@ def context_of(subject: str) -> str:
 
 
 def context_named(name: str) -> str:
-    """Return the context of a name in a path: ``.name``, ``name`` or ``:.name:``.
-
-    Raises:
-        ApiError: if the name is invalid.
-    """
+    """Return the context of ``.name``, ``name`` or ``:.name:`` in a path. Raises ApiError if the name is invalid."""
     found = name.strip(":")
     if ":" in found or not found.isprintable():
-        raise invalid_context(name)
+        raise ApiError(400, 400, f"Invalid context: {name!r}")
     return found if found.startswith(".") else f".{found}"
 
 
@@ -221,10 +208,6 @@ class State:
     def content(self, number: int, context: str) -> Content | None:
         """Return the schema of an id; None if there is none."""
         return next((each.content for each in self.entries(context) if each.id == number), None)
-
-    def id_of(self, content: Content, context: str) -> int | None:
-        """Return the id of a content; None if it has none yet."""
-        return next((each.id for each in self.entries(context) if each.content == content), None)
 
     def referring(self, subject: str, version: int) -> list[int]:
         """Return the ids of the schemas that reference a version and are not deleted."""

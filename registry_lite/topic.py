@@ -83,11 +83,7 @@ class SchemaTopic:
         return RegistryStartError(f"topic {self._topic} at {self._conf['bootstrap.servers']}: {why}")
 
     def settle(self) -> None:
-        """Become the writer, and read the topic to its end; does nothing unless a write has failed.
-
-        Raises:
-            ApiError: if another registry has taken over, or the brokers do not answer.
-        """
+        """Become the writer, and read to the end, if a write has failed. Raises ApiError if that is not possible."""
         if self._fenced:
             raise _taken_over()
         if self._whole:
@@ -122,11 +118,7 @@ class SchemaTopic:
             time.sleep(_POLL_S)
 
     def write(self, records: Records) -> None:
-        """Write records; return once they are committed and read. Decide what to write after `settle`.
-
-        Raises:
-            ApiError: if that fails, or the outcome is unknown.
-        """
+        """Write what was decided after `settle`; return once read. Raises ApiError if that fails, or may have."""
         offsets: list[int] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -202,12 +194,7 @@ def _taken_over() -> ApiError:
 
 
 def _create(admin: AdminClient, topic: str) -> None:
-    """Create the topic if it does not exist.
-
-    Raises:
-        RegistryStartError: if it has several partitions, or is not compacted.
-        KafkaException: if the brokers do not answer.
-    """
+    """Create the topic if needed. Raises RegistryStartError for partitions or no compaction, or KafkaException."""
     found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)  # a request for one topic by name might create it
     if found is not None:
         if len(found.partitions) != 1:

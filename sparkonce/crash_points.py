@@ -120,11 +120,7 @@ class CrashPlans:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> CrashPlans | None:
-        """Return the plans, or None if nothing can ever fire.
-
-        Raises:
-            ValueError: if a plan is invalid or has no mark.
-        """
+        """Return the plans, or None if nothing can ever fire. Raises ValueError if a plan is invalid or has no mark."""
         text, folder = environment.get(CRASH_VARIABLE), environment.get(FOLDER_VARIABLE)
         if not text and not folder:
             return None
@@ -163,11 +159,7 @@ except ValueError as error:
 
 
 def check_plans() -> None:
-    """Raise the error in the environment's plans early, where it can be shown.
-
-    Raises:
-        ValueError: if a plan of the environment is invalid or has no mark.
-    """
+    """Raise the error in the environment's plans early, where it can be shown: ValueError if one is invalid."""
     if _unreadable is not None:
         raise ValueError(_unreadable)
 

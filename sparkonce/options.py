@@ -62,20 +62,12 @@ class SettingTable:
     """Names of other settings, with the hint for the error; they are not in the reference."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Check the names in ``given``, and return a value for every setting, by its field.
-
-        Raises:
-            OptionError: as `check` and `values`.
-        """
+        """Check the names in ``given``; return all settings by field. Raises OptionError as `check` and `values`."""
         self.check(given)
         return self.values(given, self.settings)
 
     def check(self, given: Iterable[str]) -> None:
-        """Check names.
-
-        Raises:
-            OptionError: for one that is rejected, elsewhere or unknown, with what to use or the nearest name.
-        """
+        """Check names. Raises OptionError if one is rejected, elsewhere or unknown, with what to use."""
         known = {name.lower() for name in (*self.settings, *self.without_effect)}
         for name in given:
             if name.lower() in known or _matching(name, self.passed_through):

@@ -136,11 +136,7 @@ class Setting:
         return "required" if self.required else self.default_text or self.text(self.default) or ""
 
     def read(self, value: object) -> Any:
-        """Read a value: text as in a properties file, or already of the type.
-
-        Raises:
-            SettingError: if it is invalid.
-        """
+        """Read a value: text as in a properties file, or already of the type. Raises SettingError if it is invalid."""
         if value is None:
             if self.default is None:
                 return None

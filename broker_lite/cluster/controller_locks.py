@@ -58,11 +58,7 @@ class ControllerLocks:
         return self._lock is not None
 
     def try_lead(self, monotonic_ms: int) -> bool:
-        """Become the controller if there is none; return whether this broker is the controller.
-
-        Raises:
-            OSError: if the claim cannot be written.
-        """
+        """Become the controller if there is none; return whether this broker is it. Raises OSError if that fails."""
         if self._lock is not None:
             return True
         latest = self.latest_epoch()

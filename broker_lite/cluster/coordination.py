@@ -46,11 +46,7 @@ class Coordination(Protocol):
         """
 
     def keep_leading(self, monotonic_ms: int, now_ms: int) -> bool:
-        """Show that the controller is alive, several times a second; return whether it is still the controller.
-
-        Raises:
-            OSError: if it cannot continue.
-        """
+        """Show, several times a second, that the controller lives; return whether this is still it. Raises OSError."""
 
     def resign(self) -> None:
         """Let another broker be the controller; does nothing if this one is not."""
@@ -77,11 +73,7 @@ class Coordination(Protocol):
         """
 
     def poll(self) -> list[Step]:
-        """Return the committed part of the log since the last call.
-
-        Raises:
-            OSError: if the log cannot be read.
-        """
+        """Return the committed part of the log since the last call. Raises OSError if the log cannot be read."""
 
     on_change: list[Callable[[], None]]
     """Called when there may be more to `poll`, or `durable_offset` has increased."""
@@ -106,10 +98,7 @@ class Coordination(Protocol):
         """Whether a broker is known to be dead, or cut off from the cluster."""
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
-        """Whether this start of a broker is known to be alive: then all others of that id are dead.
-
-        If that is unknown, it will soon be known.
-        """
+        """Whether this start of a broker is known to be alive (others of that id are dead); if unknown, it soon is."""
 
     @property
     def may_rest(self) -> bool:

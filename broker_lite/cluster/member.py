@@ -173,11 +173,7 @@ class ClusterMember:
                     logger.exception("what follows from %s is not done", event)
 
     def key(self, topic: str, index: int) -> PartitionKey:
-        """Return the key of a partition in the image.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
-        """
+        """Return the key of a partition in the image. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         found = self.image.topic(topic)
         if found is None or index not in found.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{index}")

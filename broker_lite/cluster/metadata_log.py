@@ -170,11 +170,7 @@ class MetadataReader:
         """The epoch whose file is read, -1 before the first."""
 
     def poll(self) -> list[Step]:
-        """Return the committed changes since the last call.
-
-        Raises:
-            OSError: if a file cannot be read.
-        """
+        """Return the committed changes since the last call. Raises OSError if a file cannot be read."""
         data = b"" if self._file is None else self._following(self._file)
         latest = self._latest_epoch()
         if latest != self.epoch:

@@ -142,11 +142,7 @@ class Head(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """Parse the value of `/changes`.
-
-        Raises:
-            MetadataFormatError: if it is invalid.
-        """
+        """Parse the value of `/changes`. Raises MetadataFormatError if it is invalid."""
         found = _document(CHANGES, data)
         return cls(*(_number(CHANGES, found, _camel(name)) for name in cls._fields))
 
@@ -179,11 +175,7 @@ def cluster_id_of(data: bytes) -> str | None:
 
 
 def epoch_of(data: bytes) -> int:
-    """Return the epoch in a `/controller_epoch`.
-
-    Raises:
-        MetadataFormatError: if it is invalid.
-    """
+    """Return the epoch in a `/controller_epoch`. Raises MetadataFormatError if it is invalid."""
     if not data.isdigit():
         raise MetadataFormatError(f"{CONTROLLER_EPOCH} is {data[:80]!r}, and no number")
     return int(data)
@@ -202,11 +194,7 @@ def encode_change(epoch: int, base_offset: int, records: Sequence[Record]) -> by
 
 
 def decode_change(path: str, data: bytes) -> Change:
-    """Parse a change.
-
-    Raises:
-        MetadataFormatError: if it is invalid.
-    """
+    """Parse a change. Raises MetadataFormatError if it is invalid."""
     if not data.startswith(b"{"):
         try:
             data = zlib.decompress(data)
@@ -298,11 +286,7 @@ def nodes_of(image: ClusterImage) -> dict[str, bytes]:
 
 
 def image_of(nodes: Mapping[str, bytes]) -> ClusterImage:
-    """Return the cluster from the nodes of its state, as far as they match: they may be inconsistent.
-
-    Raises:
-        MetadataFormatError: if one of them is invalid.
-    """
+    """Return the cluster from its nodes, which may be inconsistent. Raises MetadataFormatError if one is invalid."""
     image = ClusterImage()
     for path in sorted(nodes):  # a topic comes before its partitions
         try:

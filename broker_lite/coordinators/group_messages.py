@@ -1,7 +1,4 @@
-"""Input and output of a classic group's state machine.
-
-A ``token`` identifies a request that waits for its answer; the state machine does not interpret it.
-"""
+"""Input and output of a classic group's state machine; a ``token`` identifies a request that waits for its answer."""
 
 from __future__ import annotations
 

@@ -151,11 +151,7 @@ class ConsumerRecord:
 
 
 def decode(record: Record) -> ClassicRecord | ConsumerRecord | None:
-    """Parse a record; None if it is not one of a group.
-
-    Raises:
-        ProtocolError: if it is malformed or of an unknown version.
-    """
+    """Parse a record; None if it is none of a group. Raises ProtocolError if malformed or of an unknown version."""
     if record.key is None or len(record.key) < _INT16.size:
         return None
     key = Reader(record.key)
@@ -273,7 +269,10 @@ def _read_change(kind: int, name: str, value: bytes | None) -> Change | None:
     if kind == MEMBER:
         return MemberChanged(name, None if value is None else _read_member(reader, name))
     if kind == TARGET:
-        return TargetChanged(name, None if value is None else _read_target(reader))
+        return TargetChanged(
+            name,
+            None if value is None else {topic_id: frozenset(indexes) for topic_id, indexes, _ in _read_topics(reader)},
+        )
     if kind == CURRENT:
         return CurrentChanged(name, None if value is None else _read_current(reader, name))
     if kind == PATTERN:
@@ -294,10 +293,6 @@ def _read_member(reader: Reader, member_id: str) -> ConsumerMember:
     return ConsumerMember(
         member_id, instance_id, rack_id, client_id, client_host, tuple(sorted(names)), pattern, timeout_ms, assignor
     )
-
-
-def _read_target(reader: Reader) -> Partitions:
-    return {topic_id: frozenset(indexes) for topic_id, indexes, _ in _read_topics(reader)}
 
 
 def _read_current(reader: Reader, member_id: str) -> ConsumerMember:

@@ -46,11 +46,6 @@ def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
     return StoredGroup(group.protocol_type or "", group.generation, name, group.leader_id, timestamp_ms, members)
 
 
-def new_group_record(timestamp_ms: int) -> StoredGroup:
-    """Return the content that Kafka writes for a group that a first member is about to join."""
-    return StoredGroup("", 0, None, None, timestamp_ms, ())
-
-
 def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms: int) -> ClassicGroup:
     """Return the restored group."""
     group = ClassicGroup(group_id, settings)

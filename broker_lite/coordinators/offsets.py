@@ -103,11 +103,7 @@ class OffsetTable:
         return [OffsetKey(g, t, p) for g, offsets in self._groups.items() for t, p in offsets if t == topic]
 
     def replay(self, records: Iterable[Record]) -> None:
-        """Apply the records of the offsets topic, oldest first.
-
-        Raises:
-            ProtocolError: if a record of a known type cannot be parsed.
-        """
+        """Apply records of the offsets topic, oldest first. Raises ProtocolError for a malformed one of known type."""
         for record in records:
             key = decode_key(record.key)
             if key is not None:
@@ -140,11 +136,7 @@ def decode_key(data: bytes | None) -> OffsetKey | None:
 
 
 def decode_value(data: bytes) -> CommittedOffset:
-    """Parse a record's value.
-
-    Raises:
-        ProtocolError: if its version is unknown.
-    """
+    """Parse a record's value. Raises ProtocolError if its version is unknown."""
     reader = Reader(data)
     version = reader.int16()
     if not 0 <= version <= _VALUE_VERSION:

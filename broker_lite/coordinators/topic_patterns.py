@@ -19,20 +19,12 @@ class PatternError(ValueError):
 
 
 def check_pattern(pattern: str) -> None:
-    """Check whether a pattern is valid.
-
-    Raises:
-        PatternError: if it is invalid.
-    """
+    """Check whether a pattern is valid. Raises PatternError if it is invalid."""
     _compiled(pattern)
 
 
 def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
-    """Return the topics whose whole name matches.
-
-    Raises:
-        PatternError: if the pattern is invalid.
-    """
+    """Return the topics whose whole name matches. Raises PatternError if the pattern is invalid."""
     compiled = _compiled(pattern)
     return frozenset(topic for topic in topics if compiled.fullmatch(topic) is not None)
 

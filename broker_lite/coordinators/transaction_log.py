@@ -90,11 +90,7 @@ def _put_partitions(out: bytearray, partitions: frozenset[TopicPartition]) -> No
 
 
 def decode_key(data: bytes | None) -> str | None:
-    """Parse a record's key; None for an unknown version, as of a later Kafka, which is ignored.
-
-    Raises:
-        ProtocolError: if it is malformed.
-    """
+    """Parse a record's key; None for a version of a later Kafka. Raises ProtocolError if it is malformed."""
     if data is None:
         raise ProtocolError(f"a record of {TRANSACTIONS_TOPIC} without a key")
     reader = Reader(data)
@@ -104,11 +100,7 @@ def decode_key(data: bytes | None) -> str | None:
 
 
 def decode_value(transactional_id: str, data: bytes) -> Transaction:
-    """Parse a record's value.
-
-    Raises:
-        ProtocolError: if it is malformed or of an unknown version.
-    """
+    """Parse a record's value. Raises ProtocolError if it is malformed or of an unknown version."""
     reader = Reader(data)
     version, producer_id, epoch, timeout_ms, status = reader.unpack(_HEAD)
     if not 0 <= version <= _VALUE_VERSION:

@@ -150,11 +150,7 @@ class RemoteBackend:
             self._ask({"do": "release", "rule": rule_id})
 
     def status(self, rule_id: int) -> Status:
-        """See `Backend`.
-
-        Raises:
-            OSError: if the broker has ended.
-        """
+        """See `Backend`. Raises OSError if the broker has ended."""
         return self._ask({"do": "status", "rule": rule_id})
 
     def close(self) -> None:

@@ -261,11 +261,7 @@ class Injector:
             broker.leading = leading
 
     def check_write(self, path: str, _size: int) -> None:
-        """Delay a write or let it fail.
-
-        Raises:
-            OSError: ENOSPC if a rule makes the disk full.
-        """
+        """Delay a write or let it fail. Raises OSError ENOSPC if a rule makes the disk full."""
         directory = os.path.dirname(path)
         found = _PARTITION.fullmatch(os.path.basename(directory)) if directory != self._broker.logs.log_dir else None
         delay_ms, full = self._rules.write((found[1], int(found[2])) if found else None)

@@ -89,11 +89,7 @@ class FaultSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that is sent to another process.
-
-        Raises:
-            ValueError: for a predicate, which cannot be sent.
-        """
+        """Return the form that is sent to another process. Raises ValueError for a predicate, which cannot be sent."""
         if self.predicate is not None:
             raise ValueError("a predicate works with a broker in a thread only: it cannot be sent to another process")
         return {**asdict(self), "effect": self.effect.value}

@@ -1,7 +1,4 @@
-"""AddOffsetsToTxn, versions 0 to 4.
-
-Clients with KIP-890 part 2 do not send it: their first TxnOffsetCommit adds the group's partition. Absent: nothing.
-"""
+"""AddOffsetsToTxn v0 to v4; with KIP-890 part 2 the first TxnOffsetCommit replaces it. Absent: nothing."""
 
 from __future__ import annotations
 

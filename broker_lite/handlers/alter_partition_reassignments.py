@@ -1,7 +1,4 @@
-"""AlterPartitionReassignments v0 and v1 (KIP-455): the controller begins or cancels reassignments.
-
-Absent: nothing.
-"""
+"""AlterPartitionReassignments v0 and v1 (KIP-455): the controller begins or cancels reassignments. Absent: nothing."""
 
 from __future__ import annotations
 

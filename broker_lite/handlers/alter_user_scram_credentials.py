@@ -1,8 +1,4 @@
-"""AlterUserScramCredentials, version 0 (KIP-554).
-
-The client salts the password, so the broker never sees it. Users in the settings can get another password, but
-cannot be removed. Absent: nothing.
-"""
+"""AlterUserScramCredentials v0 (KIP-554); users in the settings cannot be removed. Absent: nothing."""
 
 from __future__ import annotations
 

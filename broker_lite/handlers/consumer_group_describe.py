@@ -1,7 +1,4 @@
-"""ConsumerGroupDescribe v0 and v1: groups of KIP-848 and their members.
-
-KIP-1099 (the members' type in a description). Absent: nothing.
-"""
+"""ConsumerGroupDescribe v0 and v1 (KIP-848, KIP-1099): groups and their members. Absent: nothing."""
 
 from __future__ import annotations
 

@@ -102,13 +102,9 @@ def _assignment(request: Request, answer: HeartbeatAnswer) -> Any:
     if answer.assignment is None or answer.member_epoch in (LEAVING_EPOCH, STATIC_LEAVING_EPOCH):
         return None
     version = request.version
-    kind = _assignment_class(request)
+    kind = apis.response_class(request.api_key).Assignment
     partitions = [
         kind.TopicPartitions(version=version, topic_id=topic_id, partitions=sorted(indexes))
         for topic_id, indexes in answer.assignment.items()
     ]
     return kind(version=version, topic_partitions=partitions)
-
-
-def _assignment_class(request: Request) -> Any:
-    return apis.response_class(request.api_key).Assignment

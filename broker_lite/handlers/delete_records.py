@@ -1,7 +1,4 @@
-"""DeleteRecords, versions 0 to 2 (KIP-107): advances the log start offsets of partitions.
-
-The response waits until the followers have advanced, too: `deletions.py`.
-"""
+"""DeleteRecords v0 to v2 (KIP-107): moves log starts; answered once followers have moved them (`deletions.py`)."""
 
 from __future__ import annotations
 

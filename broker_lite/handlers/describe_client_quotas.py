@@ -1,7 +1,4 @@
-"""DescribeClientQuotas, versions 0 and 1 (KIP-546): there are none, but Kafka's ConfigCommand sends it.
-
-Absent: AlterClientQuotas; the broker never throttles.
-"""
+"""DescribeClientQuotas v0 and v1 (KIP-546), for ConfigCommand: there are none. Absent: AlterClientQuotas."""
 
 from __future__ import annotations
 

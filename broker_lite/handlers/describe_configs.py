@@ -1,7 +1,4 @@
-"""DescribeConfigs, versions 1 to 4: topics, brokers and groups (KIP-226, KIP-524, KIP-569).
-
-Absent: loggers of brokers, and clients' metrics.
-"""
+"""DescribeConfigs v1 to v4 (KIP-226, KIP-524, KIP-569). Absent: loggers of brokers, and clients' metrics."""
 
 from __future__ import annotations
 

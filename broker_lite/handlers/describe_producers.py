@@ -1,7 +1,4 @@
-"""DescribeProducers version 0: a partition's producers and their open transactions (KIP-664).
-
-Absent: nothing.
-"""
+"""DescribeProducers version 0: a partition's producers and their open transactions (KIP-664). Absent: nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""DescribeTopicPartitions, version 0 (KIP-966): topics by name, a number of partitions at a time, with a cursor.
-
-As Kafka's `DescribeTopicPartitionsRequestHandler`. A standalone broker has no eligible leader replicas beyond the
-in-sync one.
-"""
+"""DescribeTopicPartitions v0 (KIP-966): topics by name, some partitions at a time, with a cursor. Absent: nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""DescribeUserScramCredentials, version 0 (KIP-554): users, with their mechanisms and numbers of iterations.
-
-Users in the settings are included. Absent: nothing.
-"""
+"""DescribeUserScramCredentials v0 (KIP-554): users, also those in the settings. Absent: nothing."""
 
 from __future__ import annotations
 

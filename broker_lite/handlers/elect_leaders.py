@@ -1,7 +1,4 @@
-"""ElectLeaders v0 to v2 (KIP-460): preferred and unclean elections by the controller.
-
-A standalone broker is the preferred leader of all partitions. Absent: nothing.
-"""
+"""ElectLeaders v0 to v2 (KIP-460): preferred and unclean elections by the controller. Absent: nothing."""
 
 from __future__ import annotations
 

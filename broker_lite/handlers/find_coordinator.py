@@ -1,8 +1,4 @@
-"""FindCoordinator, versions 0 to 6.
-
-The coordinator is the leader of the partition of `__consumer_offsets` or `__transaction_state` that keeps the group or
-transactional id; the topic is created on first use.
-"""
+"""FindCoordinator v0 to v6: the leader of the partition that keeps an id; its topic is created on first use."""
 
 from __future__ import annotations
 
@@ -70,11 +66,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
 
 
 def _leader(broker: Broker, request: Request, key_type: int, key: str) -> tuple[int, Endpoint]:
-    """Return the leader of the partition that keeps a key, and its listener of the same name as the client's.
-
-    Raises:
-        KafkaError: if it has no leader, or the topic does not exist yet and has been requested.
-    """
+    """Return the leader of a key's partition, and its listener of the client's name. Raises KafkaError without one."""
     partitions = (broker.groups if key_type == GROUP_KEY else broker.transactions).partitions
     partitions.index_of(key)
     leader = partitions.leader_of(key)

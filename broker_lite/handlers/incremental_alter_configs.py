@@ -1,7 +1,4 @@
-"""IncrementalAlterConfigs, versions 0 and 1 (KIP-339): single settings of topics, brokers or groups are changed.
-
-Absent: loggers of brokers, and clients' metrics.
-"""
+"""IncrementalAlterConfigs v0 and v1 (KIP-339). Absent: loggers of brokers, and clients' metrics."""
 
 from __future__ import annotations
 

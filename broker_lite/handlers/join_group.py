@@ -1,8 +1,4 @@
-"""JoinGroup v0 to v9: a classic member joins its group.
-
-KIP-394 (two-step join), KIP-345 (static members), KIP-559 (protocol type), KIP-800 (reasons, ignored here).
-Absent: classic members in groups of KIP-848.
-"""
+"""JoinGroup v0 to v9 (KIP-394, KIP-345, KIP-559, KIP-800). Absent: classic members in groups of KIP-848."""
 
 from __future__ import annotations
 

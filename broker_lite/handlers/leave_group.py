@@ -1,7 +1,4 @@
-"""LeaveGroup v0 to v5: members leave, or are removed by instance id.
-
-KIP-345 (static members), KIP-800 (reasons, which are logged). Static members of groups of KIP-848 are removed, too.
-"""
+"""LeaveGroup v0 to v5 (KIP-345, KIP-800): members leave, or are removed by instance id, from either kind of group."""
 
 from __future__ import annotations
 

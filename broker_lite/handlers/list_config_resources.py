@@ -1,7 +1,4 @@
-"""ListConfigResources, versions 0 and 1 (KIP-1000, KIP-1142): the resources that DescribeConfigs knows.
-
-Version 0 is only for subscriptions to clients' metrics, of which there are none here; nor are there loggers.
-"""
+"""ListConfigResources v0 and v1 (KIP-1000, KIP-1142), as DescribeConfigs. Absent: clients' metrics, loggers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""SaslAuthenticate v0 to v2 on an open connection, where it is too late.
-
-Authentication itself comes before any handler: `broker_lite/security/sasl.py`. Requests here came over a listener
-without SASL, after authentication without `connections.max.reauth.ms`, or again within a second.
-"""
+"""SaslAuthenticate v0 to v2 on an open connection, where it is too late: see `broker_lite/security/sasl.py`."""
 
 from __future__ import annotations
 

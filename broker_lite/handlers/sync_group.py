@@ -1,7 +1,4 @@
-"""SyncGroup v0 to v5: the leader of a classic group sends the assignments, every member gets its own.
-
-KIP-345 (static members), KIP-559 (protocol type and name).
-"""
+"""SyncGroup v0 to v5 (KIP-345, KIP-559): the leader sends the assignments, every member gets its own."""
 
 from __future__ import annotations
 

@@ -52,11 +52,7 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
-    """Parse the result of `encode_offsets`.
-
-    Raises:
-        CheckpointFormatError: if `data` is invalid.
-    """
+    """Parse the result of `encode_offsets`. Raises CheckpointFormatError if `data` is invalid."""
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in _decode(data)}
     except ValueError as error:
@@ -80,11 +76,7 @@ def encode_leader_epochs(epochs: Iterable[EpochStart]) -> bytes:
 
 
 def decode_leader_epochs(data: bytes) -> list[EpochStart]:
-    """Parse the result of `encode_leader_epochs`.
-
-    Raises:
-        CheckpointFormatError: if `data` is invalid, or epochs or offsets do not increase.
-    """
+    """Parse the result of `encode_leader_epochs`. Raises CheckpointFormatError if invalid or not increasing."""
     try:
         found = [EpochStart(int(epoch), int(start)) for epoch, start in _decode(data)]
     except ValueError as error:
@@ -119,11 +111,7 @@ def encode_uuid(value: uuid.UUID) -> str:
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """Parse the result of `encode_uuid`.
-
-    Raises:
-        CheckpointFormatError: if `text` is invalid.
-    """
+    """Parse the result of `encode_uuid`. Raises CheckpointFormatError if `text` is invalid."""
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError as error:
@@ -136,11 +124,7 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
-    """Read the topic id from a `partition.metadata`.
-
-    Raises:
-        CheckpointFormatError: if there is none.
-    """
+    """Read the topic id from a `partition.metadata`. Raises CheckpointFormatError if there is none."""
     for line in data.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "topic_id":

@@ -211,11 +211,7 @@ class LogConfig:
         return cls(**values)  # type: ignore[arg-type]
 
     def with_topic_settings(self, settings: Mapping[str, str]) -> LogConfig:
-        """Return this configuration with a topic's own settings on top.
-
-        Raises:
-            KafkaError: INVALID_CONFIG for a name that Kafka does not know or an invalid value.
-        """
+        """Add a topic's own settings. Raises KafkaError INVALID_CONFIG for an unknown name or an invalid value."""
         changes = {}
         known = topic_settings()
         for name, value in settings.items():

@@ -189,11 +189,7 @@ def is_log_file(name: str) -> bool:
 
 
 def remove_log(storage: Storage, path: str) -> None:
-    """Remove a log's files, and its folder unless it holds anything else.
-
-    Raises:
-        OSError: if a file cannot be removed.
-    """
+    """Remove a log's files, and its folder unless it holds anything else. Raises OSError if one cannot be removed."""
     names = storage.list_directory(path)
     for name in filter(is_log_file, names):
         storage.remove(f"{path}/{name}")
@@ -229,11 +225,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_not_metadata_log(name: str) -> None:
-    """Reject the name of the log of Kafka's controller: its folder may lie here, and is not ours (ControllerApis).
-
-    Raises:
-        KafkaError: INVALID_REQUEST.
-    """
+    """Reject the log of Kafka's controller, whose folder may be here (ControllerApis). Raises KafkaError."""
     if name == KRAFT_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
 

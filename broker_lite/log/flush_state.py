@@ -71,11 +71,7 @@ class FlushState:
         self._recovery_point = offset
 
     def cut(self, offset: int) -> None:
-        """Note that the log was truncated to `offset`, after waiting for all flushes under way.
-
-        Raises:
-            OSError: if one of them fails.
-        """
+        """Note that the log was truncated to `offset`, after all flushes under way. Raises OSError if one fails."""
         while self._pending:
             before, flush = self._pending.popleft()
             self.wait(flush)
@@ -105,11 +101,7 @@ class FlushState:
             self._pending.append((offset, flush))
 
     def wait(self, flush: Flush) -> None:
-        """Wait for a flush that the recovery point must not skip.
-
-        Raises:
-            OSError: if it failed.
-        """
+        """Wait for a flush that the recovery point must not skip. Raises OSError if it failed."""
         try:
             flush.result()
         except OSError as error:
@@ -117,11 +109,7 @@ class FlushState:
             raise
 
     def flush(self, active: File, end_offset: int, now_ms: int) -> None:
-        """Flush all segments up to `end_offset`, the end of the active one.
-
-        Raises:
-            OSError: if that fails, or a flush has failed before.
-        """
+        """Flush all segments up to `end_offset`, the active one's end. Raises OSError if that fails or has failed."""
         if self.failure is not None:
             raise OSError(self.failure.errno, f"an earlier flush has failed: {self.failure}")
         while self._pending:

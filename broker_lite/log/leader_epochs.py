@@ -57,11 +57,7 @@ class LeaderEpochs:
             self.is_damaged = True
 
     def make(self) -> None:
-        """Write the file to a new directory.
-
-        Raises:
-            OSError: if that fails.
-        """
+        """Write the file to a new directory. Raises OSError if that fails."""
         self._storage.write(self._path, encode_leader_epochs(self._entries), durable=False)
         self._unmade = False
 

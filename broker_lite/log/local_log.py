@@ -428,21 +428,14 @@ class LocalLog:
         return new
 
     def flush(self, now_ms: int) -> None:
-        """Return when everything appended so far is flushed.
-
-        Raises:
-            OSError: if that fails, now or at an earlier time.
-        """
+        """Return when everything appended so far is flushed. Raises OSError if that fails, or has failed before."""
         if self._unflushed_names:
             self._flushes.wait(self._storage.flush_later(self._unflushed_names))
             self._unflushed_names = ()
         self._flushes.flush(self._segments[-1].file, self.log_end_offset, now_ms)
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Flush if `flush.ms` have passed since the last flush and something was appended.
-
-        If that fails, or has failed before, appends fail; it is logged once.
-        """
+        """Flush if `flush.ms` have passed since and something was appended. A failure is logged, and fails appends."""
         if self._flushes.due(now_ms, self.config.flush_ms):
             with contextlib.suppress(OSError):
                 self.flush(now_ms)

@@ -143,11 +143,7 @@ class LogManager:
         return self._by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> PartitionLog:
-        """Return one partition's log.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
-        """
+        """Return one partition's log. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         found = self._topics.get(topic)
         log = None if found is None else found.logs.get(index)
         if log is None:
@@ -171,11 +167,7 @@ class LogManager:
         return self.config.with_topic_settings(settings)
 
     def check_new_partitions(self, name: str, count: int) -> Topic:
-        """Check whether a topic could have so many partitions; return the topic unchanged.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or exceeds the limit.
-        """
+        """Check for room, and return the topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS."""
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -192,11 +184,7 @@ class LogManager:
         return topic
 
     def log_of(self, key: tuple[uuid.UUID, int]) -> PartitionLog:
-        """Return the log of a partition that `take` has created.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
-        """
+        """Return the log of a partition that `take` has created. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self._by_id.get(key[0])
         log = None if topic is None else topic.logs.get(key[1])
         if log is None:

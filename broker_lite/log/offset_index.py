@@ -69,11 +69,7 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Buffer, log_bytes: int) -> OffsetIndex:
-        """Read a file's content, for a log of `log_bytes`.
-
-        Raises:
-            CorruptIndexError: if entries do not increase, or point outside the log.
-        """
+        """Read a file, for a log of `log_bytes`. Raises CorruptIndexError for entries out of order or of the log."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(f"offset index of {len(data)} bytes, which is no multiple of {ENTRY_BYTES}")
         flat = array("i")

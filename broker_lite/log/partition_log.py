@@ -280,11 +280,7 @@ class PartitionLog(LocalLog):
         return super().begin_close()
 
     def begin_at(self, offset: int) -> None:
-        """Drop everything and begin, empty, at `offset`.
-
-        Raises:
-            OSError: if a file cannot be created.
-        """
+        """Drop everything and begin, empty, at `offset`. Raises OSError if a file cannot be created."""
         with self._noting_failures():
             self._begin_at(offset)
 

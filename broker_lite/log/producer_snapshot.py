@@ -35,11 +35,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """Read a file's content.
-
-    Raises:
-        CorruptSnapshotError: if version, checksum or length is wrong.
-    """
+    """Read a file's content. Raises CorruptSnapshotError if version, checksum or length is wrong."""
     if len(data) < _HEAD.size + _COUNT.size:
         raise CorruptSnapshotError(f"{len(data)} bytes are too few")
     version, crc = _HEAD.unpack_from(data)

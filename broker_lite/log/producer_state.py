@@ -308,11 +308,7 @@ class ProducerStates:
         return len(gone)
 
     def check_marker(self, marker: Marker) -> None:
-        """Check whether a transaction marker may be written.
-
-        Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
-        """
+        """Check a marker. Raises KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED."""
         entry = self._entries.get(marker.producer_id)
         if entry is None:
             return

@@ -153,12 +153,7 @@ def rebuild_transaction_index(storage: Storage, directory: str, segments: Sequen
 def ended_transactions(
     storage: Storage, directory: str, segments: Sequence[Segment], from_offset: int
 ) -> list[CompletedTransaction]:
-    """Return the transactions whose markers lie at `from_offset` or beyond, in the order of their markers.
-
-    Raises:
-        CorruptBatchError: if a batch cannot be read.
-        OSError: if a file cannot be read.
-    """
+    """Return transactions with markers at `from_offset` or beyond, in order. Raises CorruptBatchError or OSError."""
     beyond = (header for _, _, header in _batches(segments, from_offset))
     if not any(header.is_control and header.has_producer_id for header in beyond):
         return []

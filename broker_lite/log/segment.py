@@ -171,11 +171,7 @@ class Segment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The aborted transactions whose markers lie in this segment, read from the file if need be.
-
-        Raises:
-            CorruptIndexError: if the file is corrupt.
-        """
+        """The aborted transactions whose markers lie in this segment. Raises CorruptIndexError if the file is."""
         if self._transaction_index is None:
             try:
                 data = self._storage.read(self._name(TRANSACTION_INDEX_SUFFIX))
@@ -282,11 +278,7 @@ class Segment:
         return NO_TIMESTAMP if first is None else first.header.max_timestamp
 
     def batches(self, position: int) -> Iterator[BatchPosition]:
-        """Iterate over the whole batches from `position`, a batch boundary, reading headers only.
-
-        Raises:
-            CorruptBatchError: if a length is impossible.
-        """
+        """Iterate over headers from `position`, a batch boundary. Raises CorruptBatchError for an impossible length."""
         file, end = self.file, self.size
         window, window_start, step = b"", position, _SCAN_BYTES
         while end - position >= LEGACY_HEADER_BYTES:

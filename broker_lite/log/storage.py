@@ -75,11 +75,7 @@ class Flush(Protocol):
         """Whether it has ended."""
 
     def result(self) -> None:
-        """Wait for its end.
-
-        Raises:
-            OSError: if it failed.
-        """
+        """Wait for its end. Raises OSError if it failed."""
 
 
 class Lock(Protocol):
@@ -106,31 +102,16 @@ class Storage(Protocol):
         """Open a file to read and append, creating it if it does not exist."""
 
     def read(self, path: str) -> bytes:
-        """Return a file's content.
-
-        Raises:
-            FileNotFoundError: if it does not exist.
-        """
+        """Return a file's content. Raises FileNotFoundError if it does not exist."""
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
-        """Replace a file's content as a whole; if `durable`, flush it before returning.
-
-        Only its owner can read a `private` file.
-        """
+        """Replace a file as a whole, flushed if `durable`; only its owner can read a `private` one."""
 
     def size(self, path: str) -> int:
-        """How many bytes a file has.
-
-        Raises:
-            FileNotFoundError: if it does not exist.
-        """
+        """How many bytes a file has. Raises FileNotFoundError if it does not exist."""
 
     def modified_ms(self, path: str) -> int:
-        """When a file was written to last, in milliseconds since 1970.
-
-        Raises:
-            FileNotFoundError: if it does not exist.
-        """
+        """When a file was last written to, in milliseconds since 1970. Raises FileNotFoundError if there is none."""
 
     def set_modified_ms(self, path: str, time_ms: int) -> None:
         """Set when a file was last written to."""
@@ -154,18 +135,10 @@ class Storage(Protocol):
         """Remove a file, if it exists."""
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory, or a link to one; does nothing if it does not exist.
-
-        Raises:
-            OSError: if it is not empty.
-        """
+        """Remove an empty directory, or a link to one, if it exists. Raises OSError if it is not empty."""
 
     def lock(self, path: str) -> Lock:
-        """Lock the file at `path`, creating it if it does not exist.
-
-        Raises:
-            BlockingIOError: if it is held already.
-        """
+        """Lock the file at `path`, creating it if it does not exist. Raises BlockingIOError if it is held already."""
 
     def is_locked(self, path: str) -> bool:
         """Whether the file at `path` is locked, by another process or by this one."""

@@ -65,11 +65,7 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Buffer) -> TimeIndex:
-        """Read a file's content.
-
-        Raises:
-            CorruptIndexError: if entries do not increase.
-        """
+        """Read a file's content. Raises CorruptIndexError if entries do not increase."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(f"time index of {len(data)} bytes, which is no multiple of {ENTRY_BYTES}")
         index = cls(base_offset)

@@ -66,11 +66,7 @@ def encode(content: Content) -> bytes:
 
 
 def read(files: Files, path: str) -> Content:
-    """Read the file.
-
-    Raises:
-        LogDirectoryError: if it is damaged.
-    """
+    """Read the file. Raises LogDirectoryError if it is damaged."""
     try:
         return decode(files.read(path))
     except DamagedTopicsError as error:
@@ -81,13 +77,7 @@ def read(files: Files, path: str) -> Content:
 
 
 def decode(data: bytes) -> Content:
-    """Parse the result of `encode`.
-
-    Nothing is guessed: a missing topic or partition would hide its records.
-
-    Raises:
-        DamagedTopicsError: if `data` is invalid.
-    """
+    """Parse the result of `encode`. Raises DamagedTopicsError if invalid: a guess would hide a topic's records."""
     try:
         document: dict[str, Any] = json.loads(data)
         if document["version"] != VERSION:
@@ -123,11 +113,7 @@ def _entry(name: str, entry: Mapping[str, Any]) -> Entry:
 
 
 def config_of(defaults: LogConfig, path: str, name: str, settings: Mapping[str, str]) -> LogConfig:
-    """Return a topic's configuration; an invalid setting is an error, as its default might delete records.
-
-    Raises:
-        LogDirectoryError: if one of them is not a topic setting.
-    """
+    """Return a topic's configuration. Raises LogDirectoryError if invalid: a default might delete records."""
     try:
         return defaults.with_topic_settings(settings)
     except KafkaError as error:
@@ -136,11 +122,7 @@ def config_of(defaults: LogConfig, path: str, name: str, settings: Mapping[str, 
 
 
 def check_room(have: int, more: int) -> None:
-    """Check that `more` partitions do not exceed the limit.
-
-    Raises:
-        KafkaError: INVALID_PARTITIONS.
-    """
+    """Check that `more` partitions do not exceed the limit. Raises KafkaError INVALID_PARTITIONS."""
     if have + more > MAX_PARTITIONS:
         text = f"{more} more partitions besides {have}; all topics together may have {MAX_PARTITIONS}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)

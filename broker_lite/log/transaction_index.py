@@ -70,11 +70,7 @@ class TransactionIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Buffer) -> TransactionIndex:
-        """Read a file's content.
-
-        Raises:
-            CorruptIndexError: if versions are unknown, markers do not increase, or one lies before the segment.
-        """
+        """Read a file. Raises CorruptIndexError for unknown versions, and markers out of order or of the segment."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(f"transaction index of {len(data)} bytes, no multiple of {ENTRY_BYTES}")
         entries = []

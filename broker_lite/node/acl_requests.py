@@ -12,11 +12,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 def configured_authorizer(broker: Broker, request: Request, operation: Operation) -> Authorizer:
-    """Return the authorizer, if the client may do this operation on the cluster.
-
-    Raises:
-        KafkaError: CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED.
-    """
+    """Return the authorizer. Raises KafkaError CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED."""
     if not authorized_on_cluster(broker, request, operation):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{operation.name} on the cluster is not allowed")
     if broker.authorizer is None:

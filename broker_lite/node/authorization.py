@@ -35,11 +35,7 @@ def find_topic(
 
 
 def check_topic(broker: Broker, request: Request, operation: Operation, name: str) -> None:
-    """Check that a client may do something to a topic.
-
-    Raises:
-        KafkaError: TOPIC_AUTHORIZATION_FAILED.
-    """
+    """Check that a client may do something to a topic. Raises KafkaError TOPIC_AUTHORIZATION_FAILED."""
     if not authorized(broker, request, operation, ResourceType.TOPIC, name):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

@@ -308,11 +308,7 @@ class Broker:
     # Settings.
 
     def change_settings(self, resource: str, values: Mapping[str, str]) -> None:
-        """Change settings of this broker, or of all brokers, from now on.
-
-        Raises:
-            KafkaError: INVALID_REQUEST.
-        """
+        """Change settings of this broker, or of all brokers, from now on. Raises KafkaError INVALID_REQUEST."""
         self.dynamic.change_broker(resource, values)
         self._settings_changed()
 

@@ -77,11 +77,7 @@ class ClusterPartitions:
         member.listen(self._on_event)
 
     def leading(self, topic: str, index: int) -> LedPartition:
-        """Return a partition that this broker leads.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
-        """
+        """Return a partition led here. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
         led = self._led.get((topic, index))
         if led is None or not self.member.replicas.in_session():
             led = self._led[topic, index] = self._find(topic, index)

@@ -188,11 +188,7 @@ class Inherited(dict[str, str]):
 
 
 def given_value(config: Any) -> str:
-    """Return the value of a setting in a request.
-
-    Raises:
-        KafkaError: INVALID_REQUEST if it has none.
-    """
+    """Return the value of a setting in a request. Raises KafkaError INVALID_REQUEST if it has none."""
     if config.value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
     value: str = config.value

@@ -174,11 +174,7 @@ class Coordinated:
         return self._partitions.leading(self.topic, self.index_of(name)).leader_epoch
 
     def index_of(self, name: str) -> int:
-        """Return the partition of a group or transactional id; creates the topic if needed.
-
-        Raises:
-            KafkaError: if the topic cannot be created, or is not created yet.
-        """
+        """Return the partition of a group or transactional id. Raises KafkaError until its topic is created."""
         return partition_of(name, self._internal_topic(self.topic).partition_count)
 
     def kept_in(self, partition: int, names: Iterable[str]) -> list[str]:

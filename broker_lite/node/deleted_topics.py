@@ -94,10 +94,7 @@ class DeletedTopics:
             self._flush_group_offsets()
 
     def clean_up(self, topics: Iterable[Topic]) -> Generator[int, None, None]:
-        """Remove the committed offsets, then the files, of topics deleted here.
-
-        Yields units of work.
-        """
+        """Remove the committed offsets, then the files, of topics deleted here. Yields units of work."""
         finished = []
         for topic in [each for each in topics if each.topic_id in self._logs.deletions]:
             try:
@@ -145,11 +142,7 @@ class DeletedTopics:
         self._logs.finish_deletions(topic_ids)
 
     def _flush_group_offsets(self) -> None:
-        """Flush the committed offsets, including removals.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Flush the committed offsets, including removals. Raises KafkaError KAFKA_STORAGE_ERROR."""
         offsets = self._logs.topics.get(OFFSETS_TOPIC)
         try:
             for log in () if offsets is None else offsets.logs.values():

@@ -66,11 +66,7 @@ class Entry(NamedTuple):
 
 
 def entries(broker: Broker, request: Request, kind: int, name: str) -> Iterable[Entry]:
-    """Return the settings of a resource.
-
-    Raises:
-        KafkaError: if there is no such resource, or the client may not see it.
-    """
+    """Return a resource's settings. Raises KafkaError if there is none, or the client may not see it."""
     describe = _DESCRIBED.get(kind)
     if describe is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the settings of resources of type {kind} are not served")
@@ -138,11 +134,7 @@ def _is_unknown(setting: Setting) -> bool:
 def check_broker_name(
     broker: Broker, name: str, no_number: str, expected: str, allowed: Collection[int] | None = None
 ) -> None:
-    """Check that a resource's name is this broker's id, or one of `allowed`.
-
-    Raises:
-        KafkaError: INVALID_REQUEST if not.
-    """
+    """Check that a name is this broker's id, or one of `allowed`. Raises KafkaError INVALID_REQUEST."""
     try:
         number = int(name)
     except ValueError:

@@ -179,11 +179,7 @@ class DynamicSettings:
         return self.config
 
     def check_group(self, group_id: str, values: Mapping[str, str]) -> None:
-        """Check whether `values` may replace a group's settings.
-
-        Raises:
-            KafkaError: INVALID_CONFIG for an unknown name or an invalid value.
-        """
+        """Check new settings of a group. Raises KafkaError INVALID_CONFIG for a wrong name or value."""
         if group_id not in self._groups and len(self._groups) >= MAX_GROUPS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MAX_GROUPS} groups have settings of their own already")
         known = settings_of(GroupConfig)

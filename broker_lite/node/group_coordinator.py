@@ -27,8 +27,8 @@ from sparkonce.broker_lite.coordinators.consumer_group_messages import (
 )
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, refused
-from sparkonce.broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of
-from sparkonce.broker_lite.coordinators.group_storage import Replayed, new_group_record, restore, store, turned_away
+from sparkonce.broker_lite.coordinators.group_records import StoredGroup, encode_change, encode_classic, removal_of
+from sparkonce.broker_lite.coordinators.group_storage import Replayed, restore, store, turned_away
 from sparkonce.broker_lite.coordinators.offset_expiry import expired
 from sparkonce.broker_lite.coordinators.offsets import (
     CommittedOffset,
@@ -231,7 +231,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} uses the consumer protocol")
         self._check_room(group_id)
         now_ms = self._clock.now_ms()
-        first = encode_classic(group_id, new_group_record(now_ms), now_ms)
+        first = encode_classic(group_id, StoredGroup("", 0, None, None, now_ms, ()), now_ms)
         self._append(group_id, [*self._removal_of(group), first])
         self._forget(group_id)
         made = self._groups[group_id] = ClassicGroup(group_id, self._settings)
@@ -273,11 +273,7 @@ class GroupCoordinator:
         return decision.answer
 
     def remove_member(self, group: ConsumerGroup, member_id: str) -> None:
-        """Remove a member on an administrator's request.
-
-        Raises:
-            KafkaError: if the change could not be written.
-        """
+        """Remove a member on an administrator's request. Raises KafkaError if the change could not be written."""
         self._settle(group, group.remove([member_id], self.topics))
 
     def _check_upgrade(self, group_id: str, group: Group | None, request: Heartbeat) -> None:
@@ -401,11 +397,7 @@ class GroupCoordinator:
             self.offsets.put(key, None if record.value is None else decode_value(record.value))
 
     def delete(self, group_id: str) -> ErrorCode:
-        """Delete a group and its offsets; only without members.
-
-        Raises:
-            KafkaError: if the change could not be written.
-        """
+        """Delete a group without members, and its offsets. Raises KafkaError if that could not be written."""
         group = self._groups.get(group_id)
         due_ms = None if group is None else group.next_deadline_ms
         if group is not None and due_ms is not None and due_ms <= self._clock.monotonic_ms():

@@ -97,11 +97,7 @@ class Request:
         return getattr(self._send, "__self__", None)
 
     def message(self) -> Any:
-        """Decode the body with the generated codec.
-
-        Raises:
-            ProtocolError: if it is malformed.
-        """
+        """Decode the body with the generated codec. Raises ProtocolError if it is malformed."""
         return apis.decode_request(self.api_key, self.version, self.body)
 
     def response(self, **fields: Any) -> Body:

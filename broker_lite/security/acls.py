@@ -300,11 +300,7 @@ def host_address(address: str, scope_id: int = 0) -> str:
 
 
 def host_of(packed: bytes) -> str:
-    """Return an address of 4 or 16 bytes as Java writes it.
-
-    Raises:
-        ValueError: for another size.
-    """
+    """Return an address of 4 or 16 bytes as Java writes it. Raises ValueError for another size."""
     from ipaddress import IPv4Address, ip_address  # imported lazily: most brokers do not need it
 
     found = ip_address(packed)

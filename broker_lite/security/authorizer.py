@@ -107,11 +107,7 @@ def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type
 
 
 def super_users(setting: str) -> frozenset[str]:
-    """Parse `super.users`: principals separated by semicolons.
-
-    Raises:
-        SettingError: for one without its type, `User:`, which would match no client.
-    """
+    """Parse `super.users`, separated by semicolons. Raises SettingError for one without its type, `User:`."""
     found = frozenset(name.strip() for name in setting.split(";") if name.strip())
     for each in sorted(found):
         if not each.startswith(USER_PREFIX) or each == USER_PREFIX:
@@ -123,11 +119,7 @@ class Authorizer:
     """Decides by super users and by the lists in `acls.json`."""
 
     def __init__(self, storage: Files, directory: str, supers: Iterable[str] = (), allow_if_none: bool = False) -> None:
-        """Load the lists.
-
-        Raises:
-            SecurityFileError: if the file is invalid.
-        """
+        """Load the lists. Raises SecurityFileError if the file is invalid."""
         self._storage = storage
         self._path = f"{directory}/{ACLS_FILE}"
         self._super_users = frozenset(supers)

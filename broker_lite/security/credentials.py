@@ -32,11 +32,7 @@ class ScramCredentials:
     """Credentials by mechanism and user."""
 
     def __init__(self, storage: Files, directory: str, configured: Mapping[Key, ScramCredential]) -> None:
-        """Load the file.
-
-        Raises:
-            SecurityFileError: if the file is invalid.
-        """
+        """Load the file. Raises SecurityFileError if the file is invalid."""
         self._storage = storage
         self._path = f"{directory}/{CREDENTIALS_FILE}"
         self._configured = dict(configured)

@@ -1,7 +1,4 @@
-"""The interface of SASL mechanisms: a server evaluates tokens until it is complete or raises `SaslError`.
-
-Also the simplest of them, PLAIN (RFC 4616), as in Kafka's PlainSaslServer. SCRAM: `scram.py`.
-"""
+"""SASL mechanisms: their interface, and PLAIN (RFC 4616), as in Kafka's PlainSaslServer. SCRAM: `scram.py`."""
 
 from __future__ import annotations
 
@@ -32,11 +29,7 @@ class MechanismServer(Protocol):
         """The authenticated user, once complete."""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the answer to the client's token.
-
-        Raises:
-            SaslError: if the exchange failed.
-        """
+        """Return the answer to the client's token. Raises SaslError if the exchange failed."""
 
 
 class PlainServer:
@@ -48,11 +41,7 @@ class PlainServer:
         self.user = ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the empty answer to a correct user and password.
-
-        Raises:
-            SaslError: if they are wrong.
-        """
+        """Return the empty answer to a correct user and password. Raises SaslError if they are wrong."""
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:

@@ -26,11 +26,7 @@ class PrincipalError(ValueError):
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the subject of a certificate in DER, in the form of RFC 2253.
-
-    Raises:
-        PrincipalError: if the bytes are not a certificate.
-    """
+    """Return the subject of a certificate in DER, as RFC 2253. Raises PrincipalError if the bytes are none."""
     try:
         fields = _elements(_only(_only(certificate, _SEQUENCE), _SEQUENCE))
         position = 5 if fields[0][0] == _VERSION else 4  # after serial number, algorithm, issuer and validity
@@ -119,11 +115,7 @@ class PrincipalRule:
 
 
 def read_rules(text: str) -> tuple[PrincipalRule, ...]:
-    """Parse `ssl.principal.mapping.rules`.
-
-    Raises:
-        PrincipalError: if it is invalid.
-    """
+    """Parse `ssl.principal.mapping.rules`. Raises PrincipalError if it is invalid."""
     rules = []
     position = 0
     while position < len(text):
@@ -154,11 +146,7 @@ def _rule(pattern: str, replacement: str, case: str) -> PrincipalRule:
 
 
 def mapped(name: str, rules: tuple[PrincipalRule, ...]) -> str:
-    """Return the name to which the first matching rule maps a subject.
-
-    Raises:
-        PrincipalError: if no rule matches.
-    """
+    """Return the name to which the first matching rule maps a subject. Raises PrincipalError if no rule matches."""
     for rule in rules:
         new = rule.apply(name)
         if new is not None:

@@ -9,7 +9,6 @@ and user, or the connection is closed at the first request after the expiry. Pur
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -24,8 +23,6 @@ from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
 from sparkonce.kafka.protocol.frames import SIZE, RequestHeader, encode_response_header, read_request_header
 from sparkonce.kafka.protocol.primitives import Buffer
-
-logger = logging.getLogger(__name__)
 
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
 _HEADERS_FROM: Final = 1

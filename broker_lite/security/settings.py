@@ -156,11 +156,7 @@ class ListenerConfig:
 
 
 def read_listener_setting(name: str, value: object) -> object:
-    """Parse the value of `listener.name.…`.
-
-    Raises:
-        SettingError: if there is no such setting or the value is invalid.
-    """
+    """Parse the value of `listener.name.…`. Raises SettingError if there is no such setting or the value is invalid."""
     setting = _listener_setting(name)
     if setting is None:
         return str(value)

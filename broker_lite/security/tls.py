@@ -23,11 +23,7 @@ class TlsError(Exception):
 
 
 def server_context(listener: ListenerConfig) -> ssl.SSLContext:
-    """Return the context of a TLS listener.
-
-    Raises:
-        TlsError: if keys or certificates cannot be read or do not match.
-    """
+    """Return the context of a TLS listener. Raises TlsError if keys or certificates cannot be read or do not match."""
     tls = listener.tls
     assert tls is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -107,11 +103,7 @@ def _lines(pem: str) -> str:
 
 
 def principal_of(connection: ssl.SSLObject, tls: TlsConfig) -> str:
-    """Return the principal of the peer.
-
-    Raises:
-        PrincipalError: if no rule matches the name in the certificate.
-    """
+    """Return the principal of the peer. Raises PrincipalError if no rule matches the name in the certificate."""
     certificate = connection.getpeercert(binary_form=True)
     if certificate is None:
         return ANONYMOUS

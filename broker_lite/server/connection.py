@@ -223,11 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def _missing_bytes(self) -> int:
-        """How many bytes are missing from the next frame.
-
-        Raises:
-            ProtocolError: if the frame's size is out of bounds.
-        """
+        """How many bytes are missing from the next frame. Raises ProtocolError if the frame's size is out of bounds."""
         here = self._end - self._start
         if here < SIZE.size:
             return SIZE.size - here

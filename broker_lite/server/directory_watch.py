@@ -57,12 +57,7 @@ class DirectoryWatch:
 
 
 def _watch(directories: Sequence[str]) -> int:
-    """Return a descriptor that becomes readable after changes.
-
-    Raises:
-        OSError: if the user's limit is reached, or a directory cannot be watched.
-        AttributeError: if this is not Linux.
-    """
+    """Return a descriptor, readable after changes. Raises OSError, or AttributeError if this is not Linux."""
     import ctypes  # 3 ms of a start, for members of clusters only
 
     library = ctypes.CDLL(None, use_errno=True)

@@ -34,11 +34,7 @@ class Listener:
 
 
 def bind(config: ListenerConfig) -> tuple[socket.socket, Listener]:
-    """Bind a listener's address and load its keys; clients cannot connect yet.
-
-    Raises:
-        ServerError: if the address cannot be bound, or keys and certificates do not match.
-    """
+    """Bind a listener, before clients can connect. Raises ServerError if address, keys or certificates do not work."""
     context = _context(config) if config.tls is not None else None
     sock = _bound(config)
     port: int = config.advertised_port or sock.getsockname()[1]

@@ -1,7 +1,4 @@
-"""Adds a broker to its cluster, and removes it again: creates and connects the objects of a member.
-
-Imported only by brokers in a cluster.
-"""
+"""Adds a broker to its cluster, and removes it: the objects of a member. Imported only by brokers in a cluster."""
 
 from __future__ import annotations
 
@@ -67,11 +64,7 @@ class ClusterShell:
     """One broker's membership, from its start to its stop."""
 
     def __init__(self, broker: Broker, host: Host, coordination: Coordination, listeners: Sequence[Listener]) -> None:
-        """Create a member's objects; nothing happens before `join`.
-
-        Raises:
-            ServerError: if there is no listener for other brokers.
-        """
+        """Create a member's objects; nothing happens before `join`. Raises ServerError without a brokers' listener."""
         between = _between_brokers(broker.config, listeners)
         loop, clock = asyncio.get_running_loop(), broker.clock
         self._broker = broker
@@ -135,11 +128,7 @@ class ClusterShell:
             self._pulse.loop_is_seen(needed=True)
 
     async def register(self) -> None:
-        """Register this broker with the cluster, and wait until it is accepted.
-
-        Raises:
-            ServerError: if that takes too long, or the cluster has changed.
-        """
+        """Register, and wait for acceptance. Raises ServerError if that takes too long, or the cluster has changed."""
         self._lifecycle.start()
         try:
             async with asyncio.timeout(START_TIMEOUT_S):

@@ -276,11 +276,7 @@ class MetricsServer:
 
     @classmethod
     async def start(cls, host: str, port: int, page: Callable[[], str]) -> MetricsServer:
-        """Listen; `page` returns the text.
-
-        Raises:
-            OSError: if the address cannot be listened on.
-        """
+        """Listen; `page` returns the text. Raises OSError if the address cannot be listened on."""
         loop = asyncio.get_running_loop()
         open_ones: set[MetricsProtocol] = set()
         server = await loop.create_server(lambda: MetricsProtocol(loop, page, open_ones), host, port)

@@ -53,11 +53,7 @@ class Output:
         self._counted_bytes = 0
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Send parts after whatever is unsent.
-
-        Raises:
-            OSError: if the peer is gone.
-        """
+        """Send parts after whatever is unsent. Raises OSError if the peer is gone."""
         if len(parts) == 1 and not self._queue and isinstance(parts[0], (bytes, bytearray)):
             data = parts[0]
             try:

@@ -271,12 +271,7 @@ class LeaderFetcher:
         self._back_off_one(followed)
 
     def _append(self, followed: Followed, result: fetch.FetchPartitionResult, now_ms: int) -> None:
-        """Append the records of a leader's response to the log.
-
-        Raises:
-            KafkaError: as `PartitionLog.append_as_follower`.
-            OSError: if a file cannot be truncated.
-        """
+        """Append a leader's records. Raises KafkaError as `PartitionLog.append_as_follower`, or OSError."""
         follower, log = followed.follower, followed.log
         if result.diverging_epoch is not None:
             parted = EpochEnd(*result.diverging_epoch)
@@ -360,11 +355,7 @@ class LeaderFetcher:
         self._fetch_soon()
 
     def _apply_leader_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
-        """Begin at the leader's offsets; returns whether that changes anything.
-
-        Raises:
-            OSError: if a file cannot be truncated.
-        """
+        """Begin at the leader's offsets; return whether that changes anything. Raises OSError as truncation does."""
         log, start, end = followed.log, first.offset, last.offset
         had = (log.log_start_offset, log.log_end_offset)
         if not followed.follower.out_of_range(start, end):

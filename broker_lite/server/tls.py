@@ -48,11 +48,7 @@ class TlsOutput(Output):
         self._piece = memoryview(b"")
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Send parts after whatever is unsent; without any, send what the TLS layer has to send.
-
-        Raises:
-            OSError: if the peer is gone.
-        """
+        """Send parts after whatever is unsent; without any, what the TLS layer has. Raises OSError if the peer left."""
         for part in parts:
             self._put(memoryview(part) if isinstance(part, (bytes, bytearray, memoryview)) else part)
         if not self._waiting:

@@ -57,7 +57,6 @@ RETRY_S: Final = 0.5
 _SESSION_OVER: Final = "its session with ZooKeeper is over"
 NOBODY: Final = -1
 """The id of an observer."""
-URL: Final = "zookeeper://"
 
 logger = logging.getLogger(__name__)
 
@@ -318,11 +317,7 @@ class ZooKeeperCoordination:
         self._client.close()
 
     async def refresh(self) -> None:
-        """Read the log up to its current end.
-
-        Raises:
-            OSError: if ZooKeeper does not answer.
-        """
+        """Read the log up to its current end. Raises OSError if ZooKeeper does not answer."""
         try:
             await self._client.sync()
             known = self._number
@@ -529,11 +524,7 @@ class ZooKeeperCoordination:
 
 
 def _check_sizes(operations: Sequence[Operation]) -> None:
-    """Reject a node that is too large; ZooKeeper would close the connection, without an answer.
-
-    Raises:
-        OSError: if it is.
-    """
+    """Reject a node that is too large: ZooKeeper would close the connection, without an answer. Raises OSError."""
     for each in operations:
         if isinstance(each, Create | SetData) and len(each.data) > nodes.MAX_CHANGE_BYTES:
             raise OSError(

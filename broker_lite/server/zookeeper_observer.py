@@ -25,11 +25,7 @@ class ZooKeeperObserver:
     """Follows the log in a thread of its own, from construction to `close`."""
 
     def __init__(self, connect: str, *, create: bool = False) -> None:
-        """Connect; if there is no cluster yet and `create` is set, create it.
-
-        Raises:
-            OSError: if no ZooKeeper answers in time, or the chroot is not a cluster of this kind.
-        """
+        """Connect; create the cluster if `create` is set. Raises OSError if there is no answer, or another use."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="zookeeper-observer", daemon=True)
         self._thread.start()

@@ -50,11 +50,7 @@ class LoadedCluster(NamedTuple):
 async def find_cluster(
     client: ZooKeeperSession, place: str, wanted_id: str, new_uuid: Callable[[], uuid.UUID], *, create: bool
 ) -> str:
-    """Return the id of the cluster at this chroot; it is created, if `create` is set and there is none.
-
-    Raises:
-        ChrootError: if there is another cluster, or none.
-    """
+    """Return the id of the chroot's cluster, made if `create` is set. Raises ChrootError if it is another's."""
     if create:
         await client.make_path("/")
     while True:
@@ -131,11 +127,7 @@ async def read_state(client: ZooKeeperSession) -> dict[str, Node]:
 
 
 async def read_changes(client: ZooKeeperSession, numbers: Sequence[int]) -> list[Change]:
-    """Return changes of the log.
-
-    Raises:
-        NoNodeError: if one of them was already removed.
-    """
+    """Return changes of the log. Raises NoNodeError if one of them was already removed."""
 
     async def read(number: int) -> Change:
         path = nodes.change_path(number)

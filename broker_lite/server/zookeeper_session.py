@@ -85,7 +85,4 @@ class ZooKeeperSession(Protocol):
         """Wait until this server has all changes that any other one has acknowledged."""
 
     def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
-        """Execute all operations or none; returns a future.
-
-        It fails with the error of the first operation that fails.
-        """
+        """Execute all operations or none; returns a future, which fails with the error of the first that fails."""

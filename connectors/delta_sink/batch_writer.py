@@ -172,11 +172,7 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
             )
 
     def _skip(self, there: int, count: int, files: Sequence[DataFile]) -> None:
-        """Report that the key is in the table.
-
-        Raises:
-            DeliveryError: if it is there with another number of rows.
-        """
+        """Report that the key is in the table. Raises DeliveryError if it is there with another number of rows."""
         self._delete(files, every_task_answered=False)
         if there != count:
             raise DeliveryError(

@@ -87,13 +87,9 @@ class Merged:
     conflict: str | None = None
 
 
-def small_files(
-    table: DeltaTable,
-    target_bytes: int = DEFAULT_TARGET_BYTES,
-    is_chosen: Callable[[tuple[str, ...], PartitionKey], bool] = lambda *_: True,
-) -> list[SmallFiles]:
-    """Return each chosen partition of a table with at least two files below ``target_bytes``."""
-    return _small(tuple(table.metadata().partition_columns), _files(table), target_bytes, is_chosen)
+def small_files(table: DeltaTable) -> list[SmallFiles]:
+    """Return each partition of a table with at least two files below `DEFAULT_TARGET_BYTES`."""
+    return _small(tuple(table.metadata().partition_columns), _files(table), DEFAULT_TARGET_BYTES, lambda *_: True)
 
 
 def _files(table: DeltaTable) -> pa.Table:
@@ -168,12 +164,7 @@ class Compaction:
                 )
 
     def merge(self, columns: tuple[str, ...], plan: list[SmallFiles]) -> Iterator[Merged]:
-        """Merge one partition after the other, and return the outcome of each.
-
-        Raises:
-            OffsetStoreError: if the table cannot be read.
-            CompactionError: if another run is at work on it, or delta-rs cannot rewrite it.
-        """
+        """Merge one partition after the other; return each outcome. Raises OffsetStoreError or CompactionError."""
         run = str(uuid.uuid4())
         until_ms = self._claim(run, None)
         try:

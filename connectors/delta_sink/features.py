@@ -157,7 +157,7 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
         problems += [f"column {path} {reason}" for key, reason in _USED_BY_COLUMN.items() if key in metadata]
     if facts.is_mapped:
         mode = configuration[MODE]
-        bare = unmapped(facts.schema)
+        bare = _unmapped(facts.schema, "")
         if mode.lower() not in ("name", "id"):
             problems.append(f"its column mapping mode is unknown ({MODE}={mode})")
         elif bare is not None:
@@ -232,11 +232,6 @@ def physical_schema(table: t.StructType, named: pa.Schema) -> pa.Schema:
     """Return ``named``, the Arrow schema of some of a mapped table's columns, with physical names and ids."""
     columns = {field.name: field for field in table.fields}
     return pa.schema([_field(columns[field.name], field) for field in named])
-
-
-def unmapped(table: t.StructType) -> str | None:
-    """Return the path of a field that has no physical name or no id; None if all have."""
-    return _unmapped(table, "")
 
 
 def _unmapped(data_type: t.DataType, path: str) -> str | None:

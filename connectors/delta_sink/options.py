@@ -156,11 +156,7 @@ class BatchOptions(TableOptions):
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> BatchOptions:
-        """Check the options from Spark.
-
-        Raises:
-            OptionError: for an option that is unknown, for streams only, missing or not readable.
-        """
+        """Check Spark's options. Raises OptionError if one is unknown, for streams only, missing or unreadable."""
         return cls(storage_options=storage_options(given), **BATCH_OPTIONS.read(given))
 
 
@@ -263,11 +259,7 @@ class SinkOptions(TableOptions):
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Check the options from Spark.
-
-        Raises:
-            OptionError: for an option that is unknown, missing or not readable, and for the name of a table.
-        """
+        """Check Spark's options. Raises OptionError if one is unknown, missing, unreadable, or the name of a table."""
         name = _given(given, TABLE_NAME)
         if name is not None:
             raise OptionError(
@@ -291,11 +283,7 @@ class SinkOptions(TableOptions):
 
     @classmethod
     def read_with_name(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Check options that may name the table, before its path is known; then `table` is no real place.
-
-        Raises:
-            OptionError: as `read`, and if path and name are given together.
-        """
+        """Check options whose table may be a name; `table` is no real place then. Raises OptionError as `read`."""
         name, path = _given(given, TABLE_NAME), _given(given, PATH)
         if name is None:
             return cls.read(given)
@@ -369,11 +357,7 @@ def _places(options: SinkOptions, store: str | None) -> dict[str, Location]:
 
 
 def _check_one_store(places: Mapping[str, Location]) -> None:
-    """Reject places in object stores of two kinds, which one set of options cannot reach.
-
-    Raises:
-        OptionError: if they are.
-    """
+    """Reject places in object stores of two kinds, which one set of options cannot reach. Raises OptionError."""
     of_kind: dict[str, str] = {}
     for name, place in places.items():
         if place.in_object_store:
@@ -387,11 +371,7 @@ def _check_one_store(places: Mapping[str, Location]) -> None:
 
 
 def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: str | None, app_id: str) -> None:
-    """Reject a place that has another use: it cannot hold two chains of offsets of one application.
-
-    Raises:
-        OptionError: if it has.
-    """
+    """Reject a place of another use: it cannot hold two chains of one application. Raises OptionError."""
     if place.table == table:
         raise OptionError(
             f"{FORMAT}: deadLetters={place} is the table of the rows: dead letters need a table of their own"

@@ -26,11 +26,7 @@ DIGITS_OF_A_DOUBLE = 15
 def writer_properties(
     table: DeltaTable, paths: Sequence[str], location: Location, storage_options: Mapping[str, str]
 ) -> WriterProperties | None:
-    """Return the properties with which the rows of these files may be written; None if it needs none.
-
-    Raises:
-        OSError, ArrowException: if a file cannot be read.
-    """
+    """Return the properties to write these files' rows; None if none. Raises OSError or ArrowException."""
     leaves = covered_columns(pa.schema(table.schema().to_arrow()), -1)
     partitions = table.metadata().partition_columns
     leaves = {path: kind for path, kind in leaves.items() if path[0] not in partitions}

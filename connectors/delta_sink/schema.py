@@ -132,11 +132,7 @@ class Fit:
 
 
 def table_schema(query: t.StructType) -> t.StructType:
-    """Return the schema of a new table for the rows of a query: all nullable, without Spark's own metadata.
-
-    Raises:
-        SchemaError: for a type that Delta does not have, or a name that it does not allow.
-    """
+    """Return the schema of a new table for a query's rows: all nullable. Raises SchemaError for what Delta lacks."""
     problems = [
         unsupported_text(field.name, kind)
         for field in query.fields
@@ -184,11 +180,7 @@ def fit(
     merge: bool = False,
     mapped: bool = False,
 ) -> Fit:
-    """Compare the query's rows with an existing table, which may be added to if ``merge``.
-
-    Raises:
-        SchemaError: naming every column that differs, and what to do.
-    """
+    """Compare rows with a table, to be added to if ``merge``. Raises SchemaError with all differences and remedies."""
     found = compare(query, table, partition_columns, merge=merge)
     if found.problems:
         to_add = "" if merge else ", let new columns be added with mergeSchema=true"
@@ -256,11 +248,7 @@ def _record(batch: pa.RecordBatch, row: int) -> str:
 
 
 def reshape(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Array:
-    """Return ``column`` as the type ``written``, which is ``named`` but for the names of its fields.
-
-    Raises:
-        pa.ArrowInvalid: if a value does not fit.
-    """
+    """Return ``column`` as ``written``: ``named`` with other field names. Raises pa.ArrowInvalid if it does not fit."""
     if column.type.equals(written):
         return column
     if pa.types.is_struct(written) and pa.types.is_struct(column.type):

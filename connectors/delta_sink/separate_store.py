@@ -34,11 +34,7 @@ _complete: set[tuple[str, str]] = set()
 
 
 def separate_store(options: SinkOptions) -> OffsetStore | None:
-    """Return this process's store of a query, or None if its offsets are only in the table.
-
-    Raises:
-        ValueError: if the option names no store.
-    """
+    """Return this process's store of a query; None if the table has its offsets. Raises ValueError if it names none."""
     spec, settings = options.offset_store, options.kafka
     if spec is None:
         return None

@@ -120,12 +120,7 @@ class ResultSnapshot(DeltaSnapshot):
         return DeltaSnapshot.transactions(self, commit) | {each: 1 for each in ids if self.look_up(each) is None}
 
     def commit(self, commit: Commit[FileT]) -> None:
-        """See `Snapshot.commit`.
-
-        Raises:
-            TableError: if there are files, and they were written for another schema.
-            FilesGoneError: if one of them is gone.
-        """
+        """See `Snapshot.commit`. Raises TableError if files are for another schema, FilesGoneError if one is gone."""
         record = commit.record
         what = f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id})"
         lost = commit.is_second and Writes.OFFSETS not in commit.writes
@@ -223,12 +218,7 @@ class ResultTable:
         )
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
-        """Return a snapshot of the table without checking its schema and properties, only to read it.
-
-        Raises:
-            TableError: if it is no longer the expected table.
-            OffsetStoreError: if it is missing, or cannot be read.
-        """
+        """Return a snapshot, unchecked, only to read it. Raises TableError for another table, or OffsetStoreError."""
         try:
             snapshot = self._store.snapshot_unchecked()
         except StoreMissingError as error:

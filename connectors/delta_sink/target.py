@@ -92,11 +92,7 @@ class DeltaTarget:
             return look(rows if delivery.offsets is None else delivery.offsets.snapshot(), batch, rows)
 
     def begin(self, batch: Batch) -> DeltaPlan:
-        """See `Target.begin`.
-
-        Raises:
-            DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
-        """
+        """See `Target.begin`. Raises DeliveryError, OffsetStoreError, TableError or SchemaError to refuse the batch."""
         expect_brokers(self._options, batch)
         with self._store_errors():
             return self._begin(batch)
@@ -163,11 +159,7 @@ class DeltaTarget:
         return FileWriter(table_writer, batch_id, app_id, self._store_errors)
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
-        """See `Target.finish`.
-
-        Raises:
-            DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
-        """
+        """See `Target.finish`. Raises DeliveryError, OffsetStoreError, TableError or SchemaError to refuse a batch."""
         own = _own(plan)
         expect_brokers(self._options, batch)
         table, delivery = self._delivery(own.settings.table_id, own.settings.schema, own.query)
@@ -287,11 +279,7 @@ def file_settings(table: ResultTable, options: TableOptions, prefix: str = FILE_
 
 
 def last_rules(options: SinkOptions) -> str | None:
-    """Return the rules that made rows of the table's last batch; None if its newest commits do not record them.
-
-    Raises:
-        OffsetStoreError: if the table is there and cannot be read.
-    """
+    """Return the rules of the table's last batch, None if not recorded. Raises OffsetStoreError if not readable."""
     with store_errors(options.table, options.storage_options):
         try:
             snapshot = cached_store(options).snapshot_unchecked()

@@ -125,11 +125,7 @@ class DeltaWriter(metaclass=Shipped):
         self._foreach_batch(rows, batch_id)
 
     def _function(self) -> WriteFunction:
-        """Check the arguments, and return what writes a batch.
-
-        Raises:
-            ValueError: for arguments that cannot work.
-        """
+        """Check the arguments, and return what writes a batch. Raises ValueError for arguments that cannot work."""
         raise NotImplementedError
 
     def _other_rows(self) -> OtherRows | None:
@@ -141,11 +137,7 @@ class DeltaWriter(metaclass=Shipped):
         return None
 
     def _check(self, rows: DataFrame) -> None:
-        """Check a batch before a table is created for it.
-
-        Raises:
-            ValueError: if the arguments do not fit.
-        """
+        """Check a batch before a table is created for it. Raises ValueError if the arguments do not fit."""
         raise NotImplementedError
 
     def _warn_of_second_driver(self, spark: SparkSession) -> None:

@@ -111,11 +111,7 @@ class DirectSource:
         return replace(self, options=replace(self.options, rows=rows), begun_by=other.begun_by)
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
-        """Return the ranges that Spark has passed to a task.
-
-        Raises:
-            HandOverError: for a row that is not a range of this source.
-        """
+        """Return the ranges that Spark passed to a task. Raises HandOverError for a row that is none of this source."""
         return DirectReading(self.options, self.hand_over.ranges(handed_over))
 
 
@@ -217,11 +213,7 @@ def find_source(
 
 
 def reject_ranges(format_name: str, schema: StructType) -> None:
-    """Reject rows that are ranges where nobody reads them: in a batch, such as a function of foreachBatch writes.
-
-    Raises:
-        OptionError: if they are.
-    """
+    """Reject rows that are ranges where nobody reads them, as in foreachBatch. Raises OptionError if they are."""
     if COLUMN in schema.names:
         raise OptionError(
             f"{format_name}: the source has handOver=ranges, so the rows are ranges to read, not records, and only "

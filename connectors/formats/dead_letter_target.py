@@ -304,11 +304,7 @@ class LetterWriter:
     batch_id: int
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Write dead letters.
-
-        Raises:
-            DeliveryError: if one is not of a record of this batch.
-        """
+        """Write dead letters. Raises DeliveryError if one is not of a record of this batch."""
         missing = not_yet_there(rows, self.extents, self.batch_id)
         if missing.num_rows:
             self.writer.write(missing if self.shape is None else self.shape(missing))
@@ -329,11 +325,7 @@ class LetterWriter:
 
 
 def not_yet_there(letters: pa.RecordBatch, extents: Extents, batch_id: int) -> pa.RecordBatch:
-    """Return the letters of records that the target has not seen.
-
-    Raises:
-        DeliveryError: if one is not of a record of the batch.
-    """
+    """Return letters that the target has not seen. Raises DeliveryError for one of no record of the batch."""
     for name in ("topic", "partition", "offset"):
         if letters.column(name).null_count:
             raise DeliveryError(

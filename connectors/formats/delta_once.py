@@ -49,19 +49,11 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Reject ``spark.read``.
-
-        Raises:
-            OptionError: always.
-        """
+        """Reject ``spark.read``. Always raises OptionError."""
         raise OptionError(f"{FORMAT} only writes: read the table with delta-spark or deltalake")
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """Reject an entry of a catalog that has this format, as a plain ``toTable`` or ``saveAsTable`` makes it.
-
-        Raises:
-            OptionError: always.
-        """
+        """Reject a catalog's entry of this format, as a plain ``toTable`` makes it. Always raises OptionError."""
         raise OptionError(
             f"{FORMAT} only writes: toTable of a plain rows.writeStream (or saveAsTable) made this entry of the "
             "catalog, and nothing can read it. Drop it (DROP TABLE <name>), and write with sparkonce.write_stream(rows)"

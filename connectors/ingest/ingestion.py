@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from sparkonce.connectors.ingest.compacting import Compactor, is_due
 from sparkonce.connectors.ingest.query import (
     batch_of,
-    is_between_batches,
     is_under_way,
     start_query,
     table_path_of,
@@ -364,7 +363,7 @@ class Ingestion:
             if error is not None and not _has_newer_schema(flow, error):
                 self._end_by(f"{flow} has failed: {explain(error)}", error)
             return True
-        if not is_between_batches(query) and batch_of(query) == batch:
+        if query.status["isTriggerActive"] and batch_of(query) == batch:
             if in_time:
                 return False
             _log.warning(

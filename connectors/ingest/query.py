@@ -47,11 +47,7 @@ def start_query(spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> 
 
 
 def table_path_of(spark: SparkSession, flow: Flow) -> str | None:
-    """Return where the table of a flow is, or will be; None if it has a name, and is not there yet.
-
-    Raises:
-        OptionError: if the name is that of something else.
-    """
+    """Return where a flow's table is, or will be; None for a name not there yet. Raises OptionError for others."""
     return flow.path if flow.table is None else find_table(spark, TableName.parse(flow.table))
 
 
@@ -59,11 +55,6 @@ def batch_of(query: StreamingQuery) -> int:
     """Return the number of the last batch that a query has reported, -1 before the first."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
-
-
-def is_between_batches(query: StreamingQuery) -> bool:
-    """Whether a query waits for its next batch, or for data."""
-    return not query.status["isTriggerActive"]
 
 
 def is_under_way(query: StreamingQuery) -> bool:
@@ -78,11 +69,7 @@ def was_planned(query: StreamingQuery) -> bool:
 
 
 def _selected(spark: SparkSession, rows: DataFrame, sql: str | None) -> DataFrame:
-    """Let Spark run a SELECT over the rows, as the view that has its table's name while it is analyzed.
-
-    Raises:
-        OptionError: if the session has a temporary view of this name.
-    """
+    """Let Spark run a SELECT over the rows, as a view named as its table. Raises OptionError if that view exists."""
     if sql is None:
         return rows
     with _one_view:

@@ -259,20 +259,12 @@ class Route:
 
 
 def routes(settings: IngestSettings) -> list[Route]:
-    """Return the tables of the settings.
-
-    Raises:
-        OptionError: for what cannot work, before a broker is asked.
-    """
+    """Return the tables of the settings. Raises OptionError for what cannot work, before a broker is asked."""
     return [Route(settings, number) for number in range(1, len(settings.tables) + 1)]
 
 
 def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
-    """Return all flows, given the topics that exist.
-
-    Raises:
-        OptionError: if two have one name, one appId, or one table.
-    """
+    """Return all flows, given the topics that exist. Raises OptionError if two share a name, an appId, or a table."""
     topics = list(existing)
     found = [flow for route in made for flow in route.flows(topics)]
     by_name: dict[str, Flow] = {}
@@ -310,11 +302,7 @@ def _real(path: str) -> str:
 
 
 def _check_checkpoint(flow: Flow) -> None:
-    """Reject a checkpoint among the files of its table, where VACUUM would delete it.
-
-    Raises:
-        OptionError: if it is there, and in no folder whose name VACUUM leaves out.
-    """
+    """Reject a checkpoint in its table's folder where VACUUM would delete it. Raises OptionError."""
     if flow.path is None:
         return
     table, checkpoint = _real(flow.path), _real(flow.checkpoint)
@@ -327,11 +315,7 @@ def _check_checkpoint(flow: Flow) -> None:
 
 
 def _check_dead_letters(found: Iterable[Flow], made: Iterable[Route]) -> None:
-    """Reject topics of dead letters that are read: what does not parse there would make dead letters forever.
-
-    Raises:
-        OptionError: if there is one.
-    """
+    """Reject reading topics of dead letters, which would make dead letters forever. Raises OptionError."""
     for flow in found:
         place, _, topic = flow.sink.get("deadLetters", "").partition(":")
         reading = next((route for route in made if f"{place}:" == TOPIC and route.reads(topic)), None)
@@ -421,11 +405,7 @@ def _is_named_after_topic(source: Mapping[str, str]) -> bool:
 
 
 def check_flow(flow: Flow) -> None:
-    """Check the options of a flow as its query will.
-
-    Raises:
-        OptionError: for what cannot work.
-    """
+    """Check the options of a flow as its query will. Raises OptionError for what cannot work."""
     source = resolved(OPTIONS, flow.source)
     options = checked(SourceOptions.read, source)
     options.for_stream()
@@ -451,11 +431,7 @@ def _check_partitions(flow: Flow, sink: SinkOptions, rows: StructType) -> None:
 
 
 def _direct_source(flow: Flow, source: Mapping[str, str]) -> DirectSource | None:
-    """Return the source with these options as the sink finds it, after its SELECT is checked.
-
-    Raises:
-        OptionError: if the SELECT cannot be run in the workers.
-    """
+    """Return the source as the sink finds it. Raises OptionError if the workers cannot run its SELECT."""
     hand_over, given = HandOver.of(source), {name.lower(): text for name, text in source.items()}
     secrets = {SOURCE_PREFIX + name: given[name] for name in hand_over.secrets}
     try:

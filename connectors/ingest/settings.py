@@ -183,11 +183,7 @@ class IngestSettings:
         }
 
     def check(self) -> None:
-        """Check what needs no broker.
-
-        Raises:
-            OptionError: for what cannot work.
-        """
+        """Check what needs no broker. Raises OptionError for what cannot work."""
         for name in ("app_id", "checkpoint"):
             if not getattr(self, name).strip():
                 raise OptionError(f"{name} is empty: " + _WHY[name])
@@ -222,11 +218,7 @@ def trigger_arguments(trigger: str) -> dict[str, Any]:
 
 
 def check_trigger(trigger: str) -> None:
-    """Check a trigger.
-
-    Raises:
-        OptionError: if it is none.
-    """
+    """Check a trigger. Raises OptionError if it is none."""
     if trigger in (AVAILABLE_NOW, ONCE) or _INTERVAL.fullmatch(trigger):
         return
     near = difflib.get_close_matches(trigger.replace("-", "").lower(), [AVAILABLE_NOW.lower(), ONCE], n=1, cutoff=0.7)

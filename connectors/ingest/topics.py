@@ -1,11 +1,14 @@
-"""The topics of a cluster, for patterns."""
+"""What the brokers say about topics: which there are for patterns, and whether those of a flow exist."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkonce.connectors.ingest.routing import Route
+from sparkonce.connectors.ingest.routing import Flow, Route
 from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.values.registered import resolved
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import read_settings
 
@@ -25,3 +28,18 @@ def existing_topics(settings: IngestSettings, routes: Sequence[Route]) -> list[s
         return sorted(client.matching_topics(lambda topic: any(each.finds(topic) for each in patterns)))
     finally:
         client.close()
+
+
+def check_topics(flow: Flow) -> int:
+    """Return how many partitions a flow reads.
+
+    Raises:
+        MissingTopicError: if a topic does not exist.
+        KafkaUnreachableError: if no broker answers.
+        KafkaError, PermissionError: if a broker refuses.
+    """
+    planner = Planner(SourceOptions.read(resolved(OPTIONS, flow.source)))
+    try:
+        return len(planner.refresh())
+    finally:
+        planner.close()

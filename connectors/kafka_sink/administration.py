@@ -71,11 +71,7 @@ def abort(driver: Driver, transactional_id: str | None = None) -> list[str]:
 
 
 def check_undecided(driver: Driver, transactional_id: str, last: Decision | None) -> None:
-    """Check that a transaction may be aborted.
-
-    Raises:
-        AdministrationError: if not.
-    """
+    """Check that a transaction may be aborted. Raises AdministrationError if not."""
     app_id = driver.scope.app_id
     if not transactional_id.startswith(driver.scope.prefix):
         raise AdministrationError(

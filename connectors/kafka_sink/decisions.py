@@ -194,11 +194,7 @@ class DecisionLog:
         return self.decisions[self._own]
 
     def look(self) -> Mapping[str, Decisions]:
-        """Read what is new, without waiting: what is not committed yet is left out, see `deciding`.
-
-        Raises:
-            as `read`.
-        """
+        """Read what is new, without waiting: uncommitted ones are left out, see `deciding`. Raises as `read`."""
         self._read_to_end()
         return self.decisions
 
@@ -220,11 +216,7 @@ class DecisionLog:
         self._append(record, identity, sequence)
 
     def append_finished(self, number: int) -> None:
-        """Mark a decision as finished.
-
-        Raises:
-            DecisionTopicError, KafkaUnreachableError: as `append_decision`.
-        """
+        """Mark a decision as finished. Raises DecisionTopicError or KafkaUnreachableError as `append_decision`."""
         self._append(Record(finished_key(self._own), finished_note(number).encode(), NO_TIMESTAMP), None, NO_SEQUENCE)
 
     @property

@@ -85,10 +85,6 @@ class _Begun:
     identity: ProducerIdentity
     """The producer identity that it claimed for the batch."""
 
-    def is_before(self, record: BatchRecord) -> bool:
-        """Whether ``record`` is of the next batch of the same query."""
-        return (self.query_id, self.batch_id + 1) == (record.query_id, record.batch_id)
-
     def was_last(self, identity: ProducerIdentity) -> bool:
         """Whether no other driver claimed the application between this and ``identity``."""
         return (self.identity.producer_id, self.identity.epoch + 1) == (identity.producer_id, identity.epoch)
@@ -123,7 +119,7 @@ class Driver:
         """
         last, self._begun, self._read_under, self._is_settled = self._begun, None, None, False
         identity = None
-        if last is not None and last.is_before(record):
+        if last is not None and (last.query_id, last.batch_id + 1) == (record.query_id, record.batch_id):
             identity = self.claim(timeout_ms)
             if last.was_last(identity) and self.log.read().unfinished is None:
                 self._read_under = identity
@@ -141,11 +137,7 @@ class Driver:
         return self.log.known if identity is not None and begun == identity else self.log.read()
 
     def settle_earlier(self) -> None:
-        """Resolve what a run with exactly-once has left, before one with a weaker guarantee begins; only once.
-
-        Raises:
-            as `recover`.
-        """
+        """Resolve, once, what exactly-once has left, before a weaker guarantee begins. Raises as `recover`."""
         if self._is_settled:
             return
         try:
@@ -426,11 +418,7 @@ class Driver:
             _log.warning("kafka_once: could not abort the driver's transaction: %s", error)
 
     def _abort(self, transaction: PreparedTransaction, decision: Decision) -> None:
-        """Abort a transaction of a decision, unless it is gone.
-
-        Raises:
-            TransactionsGoneError: if it is committed, while others are gone.
-        """
+        """Abort a decision's transaction, unless it is gone. Raises TransactionsGoneError if it alone is committed."""
         try:
             self.transactions.end(_identity(transaction), commit=False)
         except TransactionError:

@@ -143,11 +143,7 @@ class KafkaBatchOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> KafkaBatchOptions:
-        """Read and check the options of ``df.write``.
-
-        Raises:
-            OptionError: for an option that is unknown, not readable, for streams only or at odds with another.
-        """
+        """Check ``df.write``'s options. Raises OptionError if one is unknown, unreadable, for streams or at odds."""
         BATCH_OPTIONS.check(given)
         values = {**BATCH_OPTIONS.values(given, _BATCH), "registry": read_registry(BATCH_OPTIONS, given)}
         guarantee = values["guarantee"]
@@ -249,11 +245,7 @@ class KafkaSinkOptions(KafkaBatchOptions):
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> KafkaSinkOptions:
-        """Read and check the options of ``writeStream``.
-
-        Raises:
-            OptionError: for an option that is unknown, missing, not readable or at odds with another.
-        """
+        """Check ``writeStream``'s options. Raises OptionError if one is unknown, missing, unreadable or at odds."""
         OPTIONS.check(given)
         values = {**OPTIONS.values(given, {**_BATCH, **_STREAM}), "registry": read_registry(OPTIONS, given)}
         if not values["app_id"]:

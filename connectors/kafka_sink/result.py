@@ -76,11 +76,7 @@ class TopicResult:
             producer.close()
 
     def complete(self) -> None:
-        """Commit the transactions of the decision.
-
-        Raises:
-            TransactionsGoneError: if that is no longer possible.
-        """
+        """Commit the transactions of the decision. Raises TransactionsGoneError if that is no longer possible."""
         # An unfinished decision in the log that was not made here has landed although its response was lost.
         decided = self._decided or self.driver.log.read().unfinished
         if decided is None:

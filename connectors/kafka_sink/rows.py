@@ -39,10 +39,7 @@ class ColumnEncoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where the parts of a record are: positions of columns, None for missing parts.
-
-    ``topic`` is the topic for all rows; if it is None, ``topic_column`` is not.
-    """
+    """Where the parts of a record are: columns' positions, or None; ``topic`` is for all rows, or there is a column."""
 
     topic: str | None
     value: int

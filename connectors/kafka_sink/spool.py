@@ -67,12 +67,7 @@ class Spool:
         return filesystem, f"{root}/{FOLDER}"
 
     def read(self, spooled: SpooledRows) -> Iterator[EncodedBatch]:
-        """Yield the record batches of a file in order.
-
-        Raises:
-            SpoolError: if it is missing, or ends too early, which is only known at its end.
-            OSError: if it cannot be read.
-        """
+        """Yield a file's record batches in order. Raises SpoolError if missing or cut (seen at its end), or OSError."""
         filesystem, folder = self.place()
         rows = 0
         with self._open(filesystem, f"{folder}/{spooled.name}") as stream:

@@ -127,11 +127,7 @@ class KafkaTarget:
         return TransactionWriter(sending, task, own.identity, own.prefix, own.plan.version)
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
-        """See `Target.finish`.
-
-        Raises:
-            DeliveryError, OffsetStoreError, TransactionError: if the batch must not be written.
-        """
+        """See `Target.finish`. Raises DeliveryError, OffsetStoreError or TransactionError to refuse the batch."""
         own = cast(KafkaPlan, plan)
         self._client_for(batch, is_begun=True)
         # Without transactions the rows are there already, so there is nothing to commit but the offsets.

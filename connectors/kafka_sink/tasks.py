@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -110,10 +110,6 @@ class Sending:
     """Distributes rows to the routes, if there are several."""
     app_id: str
 
-    def routed(self, rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
-        """Return the rows of each route."""
-        return [rows] if self.routing is None else self.routing(rows)
-
 
 class Outlet(Protocol):
     """Where record batches go: a `Producer`, or a file."""
@@ -155,7 +151,7 @@ class RowSender:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Encode rows, and send the record batches that they fill."""
-        for route, own in enumerate(self._sending.routed(rows)):
+        for route, own in enumerate([rows] if self._sending.routing is None else self._sending.routing(rows)):
             if own.num_rows:
                 outlet, encoders = self._started()
                 outlet.send(self._counted(route, encoders[route].encode(own)))

@@ -57,12 +57,7 @@ class Topics:
         return len(self._known[topic].partitions)
 
     def leader(self, topic: str, partition: int) -> Leader:
-        """Return the last known leader of a partition; raises as `partition_count` does.
-
-        Raises:
-            KafkaError: LEADER_NOT_AVAILABLE, which may pass.
-
-        """
+        """Return a partition's last known leader. Raises as `partition_count`, and KafkaError LEADER_NOT_AVAILABLE."""
         if topic not in self._known:
             self.refresh([topic])
         return leader_of(self._known, topic, partition)

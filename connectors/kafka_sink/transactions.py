@@ -158,11 +158,7 @@ class TransactionClient:
         return self._retry(what, transactional_id, attempt)
 
     def fence(self, transactional_ids: Collection[str]) -> None:
-        """Abort open transactions of these ids, and fence their producers.
-
-        Raises:
-            TransactionError, KafkaUnreachableError: as `init_producer_id`.
-        """
+        """Abort open transactions of these ids, and fence their producers. Raises as `init_producer_id`."""
         self._for_each(
             "fence transactional ids",
             ApiKey.INIT_PRODUCER_ID,
@@ -198,10 +194,6 @@ class TransactionClient:
 
         if by_topic or group_id is not None:
             self._retry(f"extend the transaction of {identity.name!r}", identity.name, attempt)
-
-    def add_offsets(self, identity: ProducerIdentity, group_id: str) -> None:
-        """Add a group's offsets to the transaction; raises as `add_partitions`."""
-        self.add_partitions(identity, (), group_id)
 
     def commit_offsets(
         self, identity: ProducerIdentity, group_id: str, offsets: Mapping[Slot, CommittedOffset]
@@ -282,11 +274,7 @@ class TransactionClient:
         self._retry(f"{'commit' if commit else 'abort'} the transaction of {identity.name!r}", identity.name, attempt)
 
     def end_all(self, identities: Iterable[ProducerIdentity], *, commit: bool) -> None:
-        """End the transactions of exactly these epochs, all at once; see `end`.
-
-        Raises:
-            FencedProducerError, TransactionError: as `end`, for the first that is refused when all were tried.
-        """
+        """End the transactions of exactly these epochs at once. Raises as `end` for the first refusal, after all."""
         self._for_each(
             f"{'commit' if commit else 'abort'} transactions",
             ApiKey.END_TXN,
@@ -303,11 +291,7 @@ class TransactionClient:
         )
 
     def describe(self, transactional_ids: Collection[str]) -> dict[str, TransactionDescription]:
-        """Return the coordinators' descriptions of these ids; unknown ids are left out.
-
-        Raises:
-            TransactionError: if this user may not look.
-        """
+        """Return coordinators' descriptions of these ids, if known. Raises TransactionError if that is not allowed."""
         found: dict[str, TransactionDescription] = {}
         left = set(transactional_ids)
 
@@ -343,11 +327,7 @@ class TransactionClient:
         return sorted(self.states(prefix, states))
 
     def states(self, prefix: str, wanted: Collection[State]) -> dict[str, State]:
-        """Return the states of the transactional ids that begin with ``prefix``, where they are one of the ``wanted``.
-
-        Raises:
-            TransactionError: if this user may not look.
-        """
+        """Return wanted states of transactional ids with ``prefix``. Raises TransactionError if this is not allowed."""
 
         def attempt() -> dict[str, State]:
             found: dict[str, State] = {}

@@ -39,11 +39,7 @@ class Encoding:
     """The name of the message of Protobuf; None for the first."""
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
-        """Return the column's values as bytes.
-
-        Raises:
-            RowError: if the schema does not take one.
-        """
+        """Return the column's values as bytes. Raises RowError if the schema does not take one."""
         try:
             return _encoder(self.form, self.schema, self.kind, self.number, self.message).encode(values)
         except UnwritableRowError as error:
@@ -59,11 +55,7 @@ def _encoder(form: str, schema: str, kind: DataType, number: int, message: str |
 
 
 def encodings(options: KafkaBatchOptions, schema: StructType) -> dict[str, Encoding]:
-    """Return the encodings of columns that options name; schemas are registered or looked up now.
-
-    Raises:
-        OptionError: if a schema does not fit its column, or the registry lacks or rejects it.
-    """
+    """Return options' encodings, after registering or looking up schemas. Raises OptionError for a wrong one."""
     return {
         each.column: _encoding(options, each, schema[each.column].dataType)
         for each in options.encoded

@@ -56,11 +56,7 @@ class Line:
 
 
 def read_line(document: Mapping[str, Any], source: str) -> Line:
-    """Read an offset from the checkpoint, whichever connector wrote it.
-
-    Raises:
-        CheckpointError: if it is of another source, or cannot be read.
-    """
+    """Read an offset of either connector from a checkpoint. Raises CheckpointError if not readable, or another's."""
     if not isinstance(document, dict):
         raise CheckpointError(
             f"the checkpoint's offset {document!r} is of another kind of source: use a new checkpointLocation"
@@ -80,11 +76,7 @@ def read_line(document: Mapping[str, Any], source: str) -> Line:
 
 
 def spark_positions(document: Mapping[str, Any]) -> dict[TopicPartition, Position]:
-    """Read a line of Spark's own Kafka connector; its topics have no ids.
-
-    Raises:
-        CheckpointError: if it is not one.
-    """
+    """Read a line of Spark's own Kafka connector; its topics have no ids. Raises CheckpointError if it is not one."""
     try:
         return {
             TopicPartition(topic, "", int(partition)): _position(offset)
@@ -105,11 +97,7 @@ def _position(offset: object) -> Position:
 
 
 def ranges_between(start: Line, end: Line) -> dict[TopicPartition, OffsetRange]:
-    """Return the ranges of the batch between two lines of the checkpoint; empty ones may be left out.
-
-    Raises:
-        CheckpointError: if they do not define a batch.
-    """
+    """Return a batch's ranges, between two lines; maybe without empty ones. Raises CheckpointError if invalid."""
     if end.ours:
         moved = SourceOffset(end.offset.source, end.offset.moved_since(start.offset))
         return batch_ranges(start.offset, moved)

@@ -231,11 +231,7 @@ class RangeFetcher:
         return leader if leader.epoch == self._compared else self._compare(found)
 
     def _compare(self, found: dict[str, TopicMetadata]) -> Leader:
-        """Return the leader that has the records that were planned.
-
-        Raises:
-            LogReplacedError: if it has others.
-        """
+        """Return the leader that has the records that were planned. Raises LogReplacedError if it has others."""
         wanted = self._wanted
         tp = TopicPartition(wanted.topic, wanted.topic_id, wanted.partition)
         epochs = LogEpochs(

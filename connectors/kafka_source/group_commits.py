@@ -167,11 +167,7 @@ def _names_a_missing_topic(error: Exception) -> bool:
 
 
 def moved_forward(group: object, committed: Committed, wanted: Mapping[Slot, int]) -> dict[Slot, CommittedOffset]:
-    """Return what to commit so that no partition goes back; unchanged ones are committed again.
-
-    Raises:
-        OffsetStoreError: if ``group`` holds the offsets of a sink.
-    """
+    """Return what to commit so that nothing goes back. Raises OffsetStoreError if ``group`` is a sink's."""
     for slot in sorted(wanted.keys() & committed.keys()):
         note = Note.from_text(committed[slot].metadata)
         if note is not None:

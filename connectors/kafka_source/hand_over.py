@@ -60,11 +60,7 @@ class HandOver:
 
     @classmethod
     def find(cls, field: StructField) -> HandOver | None:
-        """Return a column's options, None if it is not such a column.
-
-        Raises:
-            HandOverError: if it cannot be read.
-        """
+        """Return a column's options, None if it is not such a column. Raises HandOverError if it cannot be read."""
         text = (field.metadata or {}).get(METADATA)
         if text is None:
             return None
@@ -92,11 +88,7 @@ class HandOver:
         return pa.record_batch([pa.array(texts, pa.string())], schema=_SCHEMA)
 
     def ranges(self, batches: Iterable[pa.RecordBatch]) -> list[FetchRange]:
-        """Return the ranges of rows.
-
-        Raises:
-            HandOverError: for a row that is not of this source.
-        """
+        """Return the ranges of rows. Raises HandOverError for a row that is not of this source."""
         return [self._range(text) for batch in batches for text in batch.column(0).to_pylist()]
 
     def _range(self, text: str | None) -> FetchRange:
@@ -125,11 +117,7 @@ def _short(text: str | None) -> str:
 
 
 def _check_types(found: FetchRange) -> None:
-    """Check the fields of a row: JSON may have anything in them.
-
-    Raises:
-        ValueError: if one is not what a source writes.
-    """
+    """Check a row's fields, which may be anything. Raises ValueError if one is not what a source writes."""
     leader = found.leader
     texts = [found.topic, found.topic_id, *([] if leader is None else [leader.host])]
     numbers = [found.partition, found.start, found.end, *([] if leader is None else [leader.port, leader.epoch])]

@@ -50,11 +50,7 @@ class PatternError(ValueError):
 
 
 def compile_java_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern in Java's syntax.
-
-    Raises:
-        PatternError: if it is invalid, or has no equivalent in Python's `re`.
-    """
+    """Compile a pattern of Java's. Raises PatternError if it is invalid, or has no equivalent in `re`."""
     translated = _Translation(pattern).run()
     try:
         with warnings.catch_warnings():

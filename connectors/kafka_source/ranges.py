@@ -59,12 +59,7 @@ def is_same_topic(planned_id: str, found_id: str) -> bool:
 
 
 def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
-    """Compare topic ids.
-
-    Raises:
-        RecreatedTopicError: if they differ.
-
-    """
+    """Compare topic ids. Raises RecreatedTopicError if they differ."""
     if not is_same_topic(planned_id, found_id):
         raise RecreatedTopicError(
             f"topic {topic} was deleted and created again: the saved offsets belong to topic id {planned_id}, the "

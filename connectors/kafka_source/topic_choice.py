@@ -60,11 +60,7 @@ def assignment(text: str) -> Partitions:
 
 
 def check_choice(values: Mapping[str, Any], format_name: str) -> None:
-    """Check that exactly one of the three options is set.
-
-    Raises:
-        OptionError: if none is, or several are.
-    """
+    """Check that exactly one of the three options is set. Raises OptionError if none is, or several are."""
     chosen = [name for name in OPTION_NAMES if values[name] is not None]
     listed = ", ".join(OPTION_NAMES)
     if not chosen:

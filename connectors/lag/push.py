@@ -43,11 +43,7 @@ class MetricsPush:
     """Sends the result of ``collect``, in a separate thread, at an interval and when it is stopped."""
 
     def __init__(self, collect: Callable[[], Iterable[Family]]) -> None:
-        """Start.
-
-        Raises:
-            ValueError: if the environment names another protocol, or an invalid interval.
-        """
+        """Start. Raises ValueError if the environment names another protocol, or an invalid interval."""
         check_protocol(_PROTOCOLS)
         self._interval_s = _interval_ms() / 1000
         self._collect = collect

@@ -17,11 +17,7 @@ _OF_ROWS = {name.lower(): name for name in ROW_SETTINGS}
 
 
 def is_mirror(options: KafkaSinkOptions, source: DirectSource | None) -> bool:
-    """Return whether records are copied unchanged.
-
-    Raises:
-        OptionError: if that is requested and other options exclude it, or an option of a mirror has no effect.
-    """
+    """Return whether records are copied unchanged. Raises OptionError if options exclude that, or have no effect."""
     reason = _reason_against(options, source)
     if options.mirror and reason is not None:
         raise OptionError(f"{FORMAT}: option mirror=true copies whole records as they are, but {reason}")
@@ -100,11 +96,7 @@ def _is_read(reads: SourceOptions, topic: str) -> bool:
 
 
 def _compare(options: KafkaSinkOptions, reads: SourceOptions, common: frozenset[str] | None) -> int:
-    """Compare the topics of both clusters, and return how many there are where the query reads.
-
-    Raises:
-        OptionError: if one is the same on both.
-    """
+    """Compare both clusters' topics, and count those that are read. Raises OptionError if one is the same on both."""
     client = shared_client(reads.settings, reached=True)  # by the source, which has planned the batch
     if common is None:
         assert reads.pattern is not None, "other topics are named"

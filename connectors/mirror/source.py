@@ -35,11 +35,7 @@ class MirrorSource:
         return
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> MirrorReading:
-        """Return the ranges that Spark has passed to a task.
-
-        Raises:
-            HandOverError: for a row that is not a range of this source.
-        """
+        """Return the ranges that Spark has passed to a task. Raises HandOverError for a row that is none of ours."""
         return MirrorReading(self.source.open(handed_over))
 
 

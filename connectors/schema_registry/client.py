@@ -122,21 +122,20 @@ class Registry:
             UnreachableRegistryError: the registry does not answer, and this user has not read the schema here before.
             NotARegistryError, RegistryLoginError: what answers is something else, or refuses this user.
         """
-        return self._by_id(number, subject, None)
-
-    def serialized(self, number: int, subject: str | None = None) -> RegisteredSchema:
-        """Return a schema of Protobuf as a descriptor in base64, and so its references; raises as `schema`.
-
-        A registry that does not know this form (``format=serialized``) returns the texts.
-        `connectors.schema_registry.protobuf_text` reads both.
-        """
-        return self._by_id(number, subject, "serialized")
+        if number > MAX_ID:
+            raise UnknownSchemaError(f"{self._where} has no schema of id {number}: ids end at {MAX_ID}")
+        context = context_of(subject) or self.settings.context
+        # Without a name after it, only the context would be requested.
+        asked = None if context is None else f":{context}:"
+        ask = lambda client: client.get_schema(number, subject_name=asked)  # noqa: E731
+        what = f"id {number}" + ("" if context is None else f" of context {context}")
+        return self._cached(_file_name("id", context, number), what, ask, context)
 
     def schema_by_guid(self, guid: str) -> RegisteredSchema:
         """Return the schema with a GUID; raises as `schema`."""
         ask = lambda client: client.get_schema_by_guid(guid)  # noqa: E731
         context = self.settings.context  # that of its references, whose names may have none
-        return self._cached(_file_name("guid", context, guid), f"GUID {guid}", ask, context, None)
+        return self._cached(_file_name("guid", context, guid), f"GUID {guid}", ask, context)
 
     def latest(self, subject: str) -> Version:
         """Return the latest version of a subject; raises as `schema`, but always asks."""
@@ -204,19 +203,6 @@ class Registry:
         self._check(what, found.version, found.schema_id)
         return Version(subject, found.version, found.schema_id, schema, found.guid)
 
-    def compatible(self, subject: str, schema: RegisteredSchema) -> bool:
-        """Return whether the subject would accept a schema, by its rules; one without versions accepts any.
-
-        Raises:
-            RejectedSchemaError: it is not valid; and as `latest`.
-        """
-        name, theirs = self.settings.qualified(subject), _theirs(schema)
-        what = f"whether subject {subject} would accept a schema"
-        try:
-            return bool(self._ask(what, lambda client: client.test_compatibility_all_versions(name, theirs)))
-        except UnknownSchemaError:
-            return True
-
     def close(self) -> None:
         """Close its connections; asked again, it opens others."""
         for client in self._clients.values():
@@ -227,24 +213,8 @@ class Registry:
                 session.close()
         self._clients.clear()
 
-    def _by_id(self, number: int, subject: str | None, form: str | None) -> RegisteredSchema:
-        if number > MAX_ID:
-            raise UnknownSchemaError(f"{self._where} has no schema of id {number}: ids end at {MAX_ID}")
-        context = context_of(subject) or self.settings.context
-        # Without a name after it, only the context would be requested.
-        asked = None if context is None else f":{context}:"
-        ask = lambda client: client.get_schema(number, subject_name=asked, fmt=form)  # noqa: E731
-        name = _file_name(form or "id", context, number)
-        what = f"id {number}" + ("" if context is None else f" of context {context}")
-        return self._cached(name, what, ask, context, form)
-
     def _cached(
-        self,
-        name: str,
-        what: str,
-        ask: Callable[[SchemaRegistryClient], Any],
-        context: str | None,
-        form: str | None,
+        self, name: str, what: str, ask: Callable[[SchemaRegistryClient], Any], context: str | None
     ) -> RegisteredSchema:
         """Return a schema from memory or the registry, or from earlier responses if that does not answer or lacks it.
 
@@ -256,7 +226,7 @@ class Registry:
         on_disk = _from_document(self._disk.get(name))
         rounds = 1 if on_disk is not None else None
         try:
-            found = self._with_references(what, self._ask(what, ask, rounds), context, form, rounds)
+            found = self._with_references(what, self._ask(what, ask, rounds), context, rounds)
         except (UnreachableRegistryError, UnknownSchemaError) as error:
             # Deleted since: a batch that is read again after a crash must become the same rows and dead letters.
             if on_disk is None:
@@ -271,14 +241,14 @@ class Registry:
         return found
 
     def _with_references(
-        self, what: str, found: Any, context: str | None, form: str | None, rounds: int | None = None
+        self, what: str, found: Any, context: str | None, rounds: int | None = None
     ) -> RegisteredSchema:
         """Convert a schema of Confluent's, with all its references."""
         kind = found.schema_type or AVRO
         if not isinstance(found.schema_str, str) or not isinstance(kind, str):
             raise self._no_registry(what, "the answer has no schema")
         made: dict[str, Reference] = {}
-        get = lambda each: self._reference(each, context, form, rounds)  # noqa: E731
+        get = lambda each: self._reference(each, context, rounds)  # noqa: E731
         self._collect(found.references or (), get, made, ())
         direct = {each.name for each in found.references or ()}
         references = tuple(replace(each, direct=each.name in direct) for each in made.values())
@@ -302,11 +272,11 @@ class Registry:
                 self._collect(below, get, made, (*above, each.name))
                 made[each.name] = reference
 
-    def _reference(self, each: Any, context: str | None, form: str | None, rounds: int | None) -> tuple[Reference, Any]:
+    def _reference(self, each: Any, context: str | None, rounds: int | None) -> tuple[Reference, Any]:
         """Return the schema of a reference, and its own references; a name without a context is of ``context``."""
         in_context = each.subject if context is None or each.subject.startswith(":.") else f":{context}:{each.subject}"
         what = f"version {each.version} of subject {each.subject}"
-        ask = lambda client: client.get_version(in_context, each.version, True, form)  # noqa: E731
+        ask = lambda client: client.get_version(in_context, each.version, True)  # noqa: E731
         found = self._ask(what, ask, rounds).schema
         if not isinstance(found.schema_str, str):
             raise self._no_registry(what, "the answer has no schema")

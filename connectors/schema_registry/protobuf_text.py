@@ -175,11 +175,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def _write(folder: Path, name: str, text: str) -> None:
-    """Write a file that can be imported.
-
-    Raises:
-        ValueError: its name is not one of a file in the folder.
-    """
+    """Write a file that can be imported. Raises ValueError if its name is not one of a file in the folder."""
     if not _is_file_name(name):
         raise ValueError(f"a file of Protobuf cannot be imported by the name {name!r}")
     path = folder / name

@@ -269,11 +269,7 @@ def header(guid: str, path: Path | None = None) -> bytes:
 
 
 def path_bytes(path: Path) -> bytes:
-    """Return the bytes of a path after an id or a GUID.
-
-    Raises:
-        ValueError: it is empty, too long, or has a negative index.
-    """
+    """Return a path's bytes, after an id or a GUID. Raises ValueError if empty, too long, or an index is negative."""
     if not 0 < len(path) <= MAX_DEPTH or min(path) < 0 or max(path) >= 1 << 31:
         raise ValueError(f"a path to a message has 1 to {MAX_DEPTH} indexes of 0 and above, found {path}")
     if path == FIRST:

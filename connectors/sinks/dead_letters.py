@@ -175,11 +175,7 @@ class DeadLetterPlace:
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterPlace:
-        """Read ``topic:<name>`` or ``table:<path>``.
-
-        Raises:
-            ValueError: if the text is anything else.
-        """
+        """Read ``topic:<name>`` or ``table:<path>``. Raises ValueError if the text is anything else."""
         kind, name = text[: len(TOPIC)], text[len(TOPIC) :].strip()
         if kind == TOPIC and name:
             return cls(topic=topic_name(name))
@@ -197,11 +193,7 @@ def dead_letters_group(app_id: str) -> str:
 
 
 def topic_name(text: str) -> str:
-    """Read a topic's name by the rules of Kafka's `Topic.validate`.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """Read a topic's name by the rules of Kafka's `Topic.validate`. Raises ValueError if it is none."""
     if text in (".", "..") or _TOPIC_NAME.fullmatch(text) is None:
         raise ValueError(
             "a topic's name has 1 to 249 letters, digits, dots, underscores and hyphens, and is not . or .."

@@ -38,11 +38,7 @@ class Reading(Protocol):
         """The amounts read so far."""
 
     def rows(self) -> Iterator[Any]:
-        """Read them: Arrow batches, or others that the targets' writers know, with their number as ``num_rows``.
-
-        Raises:
-            Exception: whatever the source raises.
-        """
+        """Read them: batches of Arrow or of the targets' writers, with ``num_rows``. Raises what the source raises."""
 
 
 class RangeReader(Protocol):
@@ -59,8 +55,4 @@ class RangeReader(Protocol):
         """
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> Reading:
-        """Return the ranges that Spark has passed to a task.
-
-        Raises:
-            ValueError: for a row that is not a range.
-        """
+        """Return the ranges that Spark has passed to a task. Raises ValueError for a row that is not a range."""

@@ -151,11 +151,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         return self
 
     def begin(self) -> None:
-        """Decide about the batch that Spark has just logged.
-
-        Raises:
-            DeliveryError, OffsetStoreError: if it must not be written.
-        """
+        """Decide about the batch that Spark has just logged. Raises DeliveryError or OffsetStoreError to refuse it."""
         begin_call()
         start_ns = time.time_ns()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)

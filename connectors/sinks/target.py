@@ -133,11 +133,7 @@ class Target(Protocol):
         """Return the writer of a task; None if there is nothing to write."""
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
-        """Make a batch visible, on the driver, after its tasks, unless it is there already.
-
-        Raises:
-            DeliveryError, OffsetStoreError: if it must not be written.
-        """
+        """Make a batch visible, on the driver, if it is not. Raises DeliveryError or OffsetStoreError to refuse it."""
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:
         """Clean up after a failed batch, if the log shows that it did not land; never raises expected errors."""

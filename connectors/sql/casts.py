@@ -134,10 +134,7 @@ def _shown(source: DataType) -> Cast | None:
 
 
 def cast_of(source: DataType, target: DataType, *, to_null: bool = False) -> Cast | None:
-    """Return how ``$1`` is cast; None if there is no cast, or none with Spark's results.
-
-    With ``to_null``, of ``TRY_CAST``: what cannot be cast is null.
-    """
+    """Return how ``$1`` is cast, with ``to_null`` as TRY_CAST; None if that is impossible with Spark's results."""
     kinds = kind_of(source), kind_of(target)
     if kinds[0] == "void":
         return Cast(f"CAST($1 AS {in_engine(target)})")

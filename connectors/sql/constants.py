@@ -1,8 +1,4 @@
-"""Arguments that must be constants, since they are checked when the query starts.
-
-Each kind has the allowed constants, the engine's form of one, and examples for the comparison with
-Spark.
-"""
+"""Arguments that must be constants: which are allowed, the engine's form, and examples to compare with Spark."""
 
 from __future__ import annotations
 
@@ -40,11 +36,7 @@ class Constant:
     is_text: bool = True
 
     def engine(self, given: DataType, text: str, before: Sequence[str]) -> str:
-        """Return the engine's SQL for a constant of a type.
-
-        Raises:
-            ConstantError: it is not allowed.
-        """
+        """Return the engine's SQL for a constant of a type. Raises ConstantError if it is not allowed."""
         if not self.is_text and given != IntegerType():
             raise ConstantError(f"{self.what} is a constant INT, found {text}, a {given.simpleString()}")
         return self.check(text, before)
@@ -146,11 +138,7 @@ _TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
 
 
 def date_text(text: str) -> str:
-    """Return a constant date as the engine has it.
-
-    Raises:
-        ConstantError: it is not a date of the form yyyy-MM-dd.
-    """
+    """Return a constant date as the engine has it. Raises ConstantError if it is not a date of the form yyyy-MM-dd."""
     try:
         if re.fullmatch(_DAY, text, re.ASCII):
             return dt.date.fromisoformat(text).isoformat()
@@ -160,11 +148,7 @@ def date_text(text: str) -> str:
 
 
 def time_text(text: str, *, zoned: bool) -> str:
-    """Return a constant time as the engine has it; without a zone, UTC is meant.
-
-    Raises:
-        ConstantError: it is not a time of the form yyyy-MM-dd HH:mm:ss.
-    """
+    """Return a time, in UTC without a zone, as the engine has it. Raises ConstantError if not yyyy-MM-dd HH:mm:ss."""
     zone = r"(?:Z|[+-](?:0\d|1[0-4]):[0-5]\d)?" if zoned else ""
     try:
         if re.fullmatch(rf"{_DAY}(?:[ T]{_TIME}{zone})?", text, re.ASCII):

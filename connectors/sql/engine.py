@@ -15,7 +15,6 @@ import json
 import os
 import re
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,11 +86,7 @@ _engines: dict[tuple[int, int], Engine] = {}
 
 
 def engine_here() -> Engine:
-    """Return this thread's engine: kept, since starting one takes 20 to 30 ms.
-
-    Raises:
-        OptionError: it is not installed.
-    """
+    """Return this thread's engine: starting one takes 20 to 30 ms. Raises OptionError if it is not installed."""
     key = os.getpid(), threading.get_ident()
     if key in _engines and _engines[key].is_broken:
         _engines.pop(key).close()
@@ -112,11 +107,7 @@ class Engine:
     """One locked, empty database in memory; of one thread."""
 
     def __init__(self) -> None:
-        """Start it.
-
-        Raises:
-            OptionError: it is not installed.
-        """
+        """Start it. Raises OptionError if it is not installed."""
         try:
             import duckdb
         except ImportError as error:
@@ -148,11 +139,7 @@ class Engine:
         self._connection.close()
 
     def statements(self, text: str) -> list[Node]:
-        """Return the parse tree of each statement in ``text``.
-
-        Raises:
-            OptionError: the text is not SQL, or something else than a SELECT.
-        """
+        """Return the parse tree of each statement in ``text``. Raises OptionError if they are not SELECTs in SQL."""
         if not text.strip(" \t\r\n;"):
             raise OptionError(f"sql: the text is empty; {_ONLY_SELECT}")
         query = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true, skip_default := true)"
@@ -184,11 +171,7 @@ class Engine:
         return text
 
     def schema_of(self, query: str, rows: pa.RecordBatch) -> pa.Schema:
-        """Return the columns of a query over ``rows``, which are empty.
-
-        Raises:
-            OptionError: it cannot be bound, or a constant in it fails.
-        """
+        """Return the columns of a query over ``rows``, which are empty. Raises OptionError if it cannot be bound."""
         self._connection.register(ROWS, pa.table(rows))
         try:
             return self._connection.sql(query).to_arrow_table().schema
@@ -198,11 +181,7 @@ class Engine:
             self._connection.unregister(ROWS)
 
     def run(self, query: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a query's rows, in the order of ``rows``.
-
-        Raises:
-            duckdb.Error: one of `row_errors` if a row's values cause it.
-        """
+        """Return a query's rows, in the order of ``rows``. Raises one of `row_errors` if a row's values cause it."""
         rows = _without_offsets(rows)
         # A stream, since the engine would let Arrow evaluate filters over a table.
         self._connection.register(ROWS, pa.RecordBatchReader.from_batches(rows.schema, [rows]))
@@ -222,17 +201,6 @@ class Engine:
             "WHERE function_name = ? AND function_type IN ('aggregate', 'window')"
         )
         return bool(self._connection.execute(query, [name]).fetchall()[0][0])
-
-    def catalog(self, names: Sequence[str]) -> dict[str, set[tuple[str, str | None]]]:
-        """Return the kind and stability of functions, each of its overloads', by name; for tests."""
-        query = (
-            "SELECT function_name, function_type, stability FROM duckdb_functions() "
-            "WHERE list_contains(?, function_name)"
-        )
-        found: dict[str, set[tuple[str, str | None]]] = {}
-        for name, kind, stability in self._connection.execute(query, [list(names)]).fetchall():
-            found.setdefault(name, set()).add((kind, stability))
-        return found
 
 
 def _without_offsets(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -25,11 +25,7 @@ column that failed."""
 def run_without_failures(
     engine: Engine, computed: Computed, inputs: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, Sequence[Failure]]:
-    """Return the result of the rows that do not fail, and those that do, in order.
-
-    Raises:
-        duckdb.Error: the engine fails for another reason than a row's values.
-    """
+    """Return the result of the rows that do not fail, and those that do. Raises duckdb.Error for other reasons."""
     infinite = infinite_rows(inputs)
     if infinite:
         result, more = run_without_failures(engine, computed, _without(inputs, infinite))

@@ -1,7 +1,4 @@
-"""Columns and fields of structs by their paths, such as ``value.user.id``: looked up in a schema, taken from a batch.
-
-Names are compared without case, as Spark does; of several that differ in case only, the one spelled the same is meant.
-"""
+"""Columns and fields of structs by paths such as ``value.user.id``; of those that differ in case only, the same."""
 
 from __future__ import annotations
 
@@ -57,11 +54,7 @@ def find(names: Sequence[str], columns: StructType, table: str = TABLE) -> Path:
 
 
 def within(path: Path) -> list[Path]:
-    """Return the fields of a struct.
-
-    Raises:
-        OptionError: it is not a struct.
-    """
+    """Return the fields of a struct. Raises OptionError if it is not a struct."""
     kind = path.field.dataType
     text = ".".join(path.names)
     if not isinstance(kind, StructType):

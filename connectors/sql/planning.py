@@ -77,11 +77,7 @@ class Computed:
 
 
 def plan(text: str, columns: StructType) -> tuple[tuple[Output, ...], Computed | None]:
-    """Return the columns of the output, and the engine's part, if any.
-
-    Raises:
-        OptionError: as `sparkonce.connectors.sql.select.check_select`.
-    """
+    """Return the columns of the output, and the engine's part, if any. Raises OptionError as `check_select`."""
     if len(text) > LONGEST_TEXT:
         raise refused(f"the text has {len(text)} characters, at most {LONGEST_TEXT} are possible")
     plain = read_plain(text)

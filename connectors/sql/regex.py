@@ -34,11 +34,7 @@ class Regex:
 
 
 def read_regex(pattern: str) -> Regex:
-    """Return a pattern as RE2 has it.
-
-    Raises:
-        RegexError: it has something with another meaning in Java.
-    """
+    """Return a pattern as RE2 has it. Raises RegexError if it has something with another meaning in Java."""
     reader = _Reader(pattern)
     text, empty = reader.alternatives()
     if reader.at < len(pattern):

@@ -111,11 +111,7 @@ class Rewriter:
         return self._filled("len($1) > 0", [array])
 
     def expression(self, node: Node) -> Typed:
-        """Return the expression that the engine evaluates.
-
-        Raises:
-            OptionError: something in it is not allowed or unknown.
-        """
+        """Return the expression that the engine evaluates. Raises OptionError for what is not allowed or unknown."""
         self._depth += 1
         if self._depth > tree.DEEPEST:
             raise refused(f"expressions are nested more than {tree.DEEPEST} deep")
@@ -143,11 +139,7 @@ class Rewriter:
         return [self.expression(node) for node in nodes]
 
     def _meaning(self, name: str, arguments: Sequence[Typed], shown: str = "") -> Meaning:
-        """Return the result of a function or operator for these arguments.
-
-        Raises:
-            OptionError: it is not possible for them.
-        """
+        """Return a function's or operator's result for arguments. Raises OptionError if it is not possible for them."""
         if any(each.is_rounded for each in arguments):
             raise refused(_ROUNDED)
         try:

@@ -44,11 +44,7 @@ from sparkonce.connectors.sql.meanings import Argument, Arguments, Meaning, Rule
 
 
 def meaning(name: str, arguments: Arguments) -> Meaning | None:
-    """Return the result of a function or operator; None if it is not possible for these arguments.
-
-    Raises:
-        ConstantError: a constant is not one that is possible.
-    """
+    """Return a function's or operator's result; None if impossible for these arguments. Raises ConstantError."""
     name = ALIASES.get(name, name)
     found = RULES[name](arguments) if name in RULES else None
     for form in FORMS.get(name, ()) if found is None else ():
@@ -139,11 +135,7 @@ def _dated(arguments: Arguments) -> tuple[list[Argument], list[str]]:
 
 
 def constant_time(text: str, name: str) -> str:
-    """Return a constant date or time as the engine has it.
-
-    Raises:
-        ConstantError: it is none.
-    """
+    """Return a constant date or time as the engine has it. Raises ConstantError if it is none."""
     checked = date_text(text) if name == "date" else time_text(text, zoned=name == "timestamp")
     return f"CAST({quoted(checked)} AS {in_engine(simple(name))})"
 

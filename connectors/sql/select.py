@@ -49,11 +49,7 @@ class Select:
         return None if self.computed is None else self.computed.condition
 
     def runner(self) -> SelectRunner:
-        """Return what runs it, to be made once for each task: this loads the engine, once for each process.
-
-        Raises:
-            OptionError: the engine is needed and not installed.
-        """
+        """Return what runs it, made once a task: it loads the engine. Raises OptionError if that is not installed."""
         return SelectRunner(self)
 
     def condition_runner(self) -> ConditionRunner | None:

@@ -86,9 +86,9 @@ def refused(what: str) -> OptionError:
     return OptionError(f"sql: {what}")
 
 
-def call(name: str, *arguments: Node, alias: str = "") -> Node:
+def call(name: str, *arguments: Node) -> Node:
     """Return the call of a function."""
-    return function(name, [{"expression": each} for each in arguments], alias)
+    return function(name, [{"expression": each} for each in arguments])
 
 
 def function(name: str, arguments: Sequence[Node], alias: str = "") -> Node:
@@ -122,11 +122,7 @@ def comparison(kind: str, left: Node, right: Node) -> Node:
 
 
 def check_precedence(node: Node) -> None:
-    """Reject a comparison whose precedence differs in Spark: the tree does not show parentheses.
-
-    Raises:
-        OptionError: it is ``x = y IN (...)`` or the like.
-    """
+    """Reject ``x = y IN (...)`` and the like, which Spark reads otherwise and trees show alike. Raises OptionError."""
     if "DISTINCT" in node["type"]:
         return
     left, right = _without_not(node["left"]), _without_not(node["right"])
@@ -235,11 +231,7 @@ def lambda_of(parameter: str, body: Node) -> Node:
 
 
 def check_statements(statements: Sequence[Node]) -> tuple[Node, str]:
-    """Return the one SELECT node, and the name that its table has in it.
-
-    Raises:
-        OptionError: there is anything besides the list, ``FROM records`` and a WHERE.
-    """
+    """Return the one SELECT node, and its table's name. Raises OptionError for more than list, FROM and WHERE."""
     if len(statements) != 1:
         raise refused(f"expected one SELECT, found {len(statements)} statements")
     node = statements[0]["node"]
@@ -284,11 +276,7 @@ class Inputs:
     paths: dict[tuple[str, ...], tuple[str, Path]] = field(default_factory=dict)
 
     def column_of(self, names: Sequence[str]) -> tuple[str, DataType]:
-        """Return the flat name of a column, and its type.
-
-        Raises:
-            OptionError: it is unknown.
-        """
+        """Return the flat name of a column, and its type. Raises OptionError if it is unknown."""
         path = find(names, self.schema, self.table)
         return self.paths.setdefault(path.names, (f"c{len(self.paths)}", path))[0], path.field.dataType
 
@@ -312,11 +300,7 @@ def size(part: Any) -> int:
 
 
 def number_of_interval(node: Node) -> str:
-    """Return the constant in an interval; the parser has put casts and ``trunc`` around it.
-
-    Raises:
-        OptionError: it is none.
-    """
+    """Return the constant in an interval, inside the parser's casts and ``trunc``. Raises OptionError if it is none."""
     while node.get("class") != "CONSTANT":
         given = node.get("arguments", [])
         if node.get("class") == "CAST" and node["type_expr"].get("type_name") in ("INTEGER", "BIGINT", "DOUBLE"):

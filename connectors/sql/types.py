@@ -11,11 +11,7 @@ from sparkonce.options import OptionError
 
 
 def check_type(name: str, kind: DataType) -> None:
-    """Check that a column can have a type.
-
-    Raises:
-        OptionError: it cannot.
-    """
+    """Check that a column can have a type. Raises OptionError if it cannot."""
     if kind_of(kind) == "void":
         raise OptionError(f"sql: column {name} has no type: cast NULL, as in CAST(NULL AS STRING)")
     if kind_of(kind) == "interval":

@@ -42,11 +42,7 @@ def quieten() -> None:
 
 
 def connect() -> Callable[[Sequence[Span]], bool]:
-    """Return a function that sends spans to the collector, and returns whether that succeeded.
-
-    Raises:
-        UnsupportedProtocolError: if the environment asks for another protocol.
-    """
+    """Return a function that sends spans and returns whether it did. Raises UnsupportedProtocolError."""
     check_protocol(_PROTOCOLS)
     quieten()
     exporter, of, by = OTLPSpanExporter(), resource(), scope()

@@ -1,7 +1,4 @@
-"""Whether spans and metrics are enabled: by OpenTelemetry's own variables, which every process inherits.
-
-OpenTelemetry assumes ``otlp`` if a variable is missing. Here that means off: nothing leaves a machine unasked.
-"""
+"""Whether spans and metrics are on, by OpenTelemetry's variables; off without: nothing leaves a machine unasked."""
 
 from __future__ import annotations
 
@@ -30,11 +27,7 @@ def metrics_are_on() -> bool:
 
 
 def check_protocol(variables: Sequence[str]) -> None:
-    """Check the first of ``variables`` that is set.
-
-    Raises:
-        UnsupportedProtocolError: if it asks for another protocol.
-    """
+    """Check the first of ``variables`` that is set. Raises UnsupportedProtocolError if it asks for another protocol."""
     for name in variables:
         wanted = os.environ.get(name, "").strip()
         if wanted and wanted != PROTOCOL:

@@ -71,11 +71,7 @@ class Layout:
     """The columns of a schema."""
 
     def __init__(self, kind: t.DataType) -> None:
-        """Lay out the columns of a type.
-
-        Raises:
-            ValueError: a struct has two fields of one name, which a schema could not tell apart.
-        """
+        """Lay out the columns of a type. Raises ValueError if a struct has two fields of one name."""
         self.level_of: list[int] = []
         """By column."""
         self.levels = 1

@@ -25,11 +25,7 @@ def common(own: DataType, wanted: DataType) -> DataType:
 
 
 def conformed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array with another type.
-
-    Raises:
-        pa.ArrowInvalid, pa.ArrowNotImplementedError: if a value does not fit.
-    """
+    """Return an array with another type. Raises pa.ArrowInvalid or ArrowNotImplementedError if one does not fit."""
     if array.type == kind:
         return array
     bits = array.is_valid().buffers()[1] if array.null_count else None

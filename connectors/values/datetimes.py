@@ -30,11 +30,7 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 
 def cast_date(text: str) -> int:
-    """Return the days since 1970.
-
-    Raises:
-        ValueError: if it is not a date.
-    """
+    """Return the days since 1970. Raises ValueError if it is not a date."""
     found = _DATE.fullmatch(text.strip(_TRIMMED))
     if found is None:
         return _older_date(text)
@@ -83,11 +79,7 @@ def cast_timestamp(text: str, zone: Zone) -> int:
 
 
 def cast_timestamp_ntz(text: str) -> int:
-    """Return the microseconds since 1970 of a timestamp that names no zone.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """Return the microseconds since 1970 of a timestamp that names no zone. Raises ValueError if it is none."""
     return _timestamp(text, 0, zoned=False)
 
 
@@ -122,11 +114,7 @@ def _micros(date: tuple[int, int, int], time: tuple[int, int, int, int], zone: Z
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a date.
-
-    Raises:
-        ValueError: if there is no such date.
-    """
+    """Return the days since 1970 of a date. Raises ValueError if there is no such date."""
     if not 1 <= month <= 12 or not 1 <= day <= _days_in(year, month):
         raise ValueError("there is no such date")
     shifted = year - (month <= 2)  # years that begin in March end with the leap day
@@ -181,21 +169,13 @@ _RESERVED = "{}#"
 
 
 def check_pattern(text: str) -> str:
-    """Return the pattern, if it is supported.
-
-    Raises:
-        ValueError: naming the unsupported part.
-    """
+    """Return the pattern, if it is supported. Raises ValueError naming the unsupported part."""
     _pattern(text)
     return text
 
 
 def check_zone(text: str) -> str:
-    """Return the name of a time zone, if there is one.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Return the name of a time zone, if there is one. Raises ValueError if there is none."""
     parse_zone(text)
     return text
 

@@ -53,11 +53,7 @@ _END: _Token = ("end", "")
 
 
 def parse_schema(text: str) -> t.StructType:
-    """Read a schema of columns, every one of which may be null, as ``from_json`` takes it.
-
-    Raises:
-        ValueError: if it is invalid, or has a type that JSON is not decoded into.
-    """
+    """Read a schema, all nullable, as ``from_json`` takes it. Raises ValueError if invalid, or not made from JSON."""
     schema = _from_json(text) if text.lstrip().startswith("{") else _Parser(text).schema()
     made = _checked(schema, "", 0)
     assert isinstance(made, t.StructType)
@@ -147,7 +143,9 @@ class _Parser:
         made = self._type(depth + 1)
         if self._word_is("NOT"):
             self._next += 1
-            self._expect_word("NULL")
+            if not self._word_is("NULL"):
+                raise ValueError(f"expected NULL, found {self._tokens[self._next][1] or 'the end'!r}")
+            self._next += 1
         if self._word_is("COMMENT"):
             self._next += 1
             if self._take()[0] != "text":
@@ -208,11 +206,6 @@ class _Parser:
     def _word_is(self, word: str) -> bool:
         kind, text = self._tokens[self._next]
         return kind == "word" and text.upper() == word
-
-    def _expect_word(self, word: str) -> None:
-        if not self._word_is(word):
-            raise ValueError(f"expected {word}, found {self._tokens[self._next][1] or 'the end'!r}")
-        self._next += 1
 
     def _expect(self, kind: str, text: str) -> None:
         if self._tokens[self._next] != (kind, text):

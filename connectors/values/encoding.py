@@ -15,11 +15,7 @@ class Encoder(Protocol):
     """Writes the values of a column."""
 
     def encode(self, column: pa.Array) -> pa.BinaryArray:
-        """Return the values; null where the column is.
-
-        Raises:
-            UnwritableRowError: for a row that does not fit the schema.
-        """
+        """Return the values; null where the column is. Raises UnwritableRowError if a row does not fit the schema."""
 
 
 def make_encoder(
@@ -52,11 +48,7 @@ def make_encoder(
 
 
 def schema_for(form: str, kind: DataType, name: str | None = None) -> str:
-    """Return a schema for a column, as text; of Protobuf with a message of this name.
-
-    Raises:
-        ValueError: if no schema of the format can represent it.
-    """
+    """Return a column's schema as text; of Protobuf with a message of this name. Raises ValueError if there is none."""
     if form == AVRO:
         from sparkonce.connectors.values.avro import encoder
 

@@ -107,11 +107,7 @@ def split_rules(rules: str) -> tuple[str, ReadAs | None]:
 
 
 def begun_schema(decoding: SchemaOptions, read_as: ReadAs) -> str:
-    """Return the schema that a batch was begun with.
-
-    Raises:
-        RegistryError: if the registry does not answer, or no longer has that schema.
-    """
+    """Return the schema that a batch began with. Raises RegistryError if the registry does not have or say it."""
     assert decoding.registry is not None
     found = reader_schema(decoding.registry, read_as.id, decoding.format)
     if read_as.is_other_than(found):
@@ -123,11 +119,7 @@ def begun_schema(decoding: SchemaOptions, read_as: ReadAs) -> str:
 
 
 def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] | None:
-    """Return the version of its subject with which a batch was begun; None if newer values are no reason to stop.
-
-    Raises:
-        RegistryError: if the registry does not answer, or no longer has that version.
-    """
+    """Return the version that a batch began with; None if newer ones do not matter. Raises RegistryError."""
     subject = decoding.stop_for
     if subject is None or decoding.registry is None:
         return None
@@ -149,11 +141,7 @@ def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] |
 
 
 def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:
-    """Return the version for a batch that begins now; ``committed`` are the rules of the table's last commit.
-
-    Raises:
-        RegistryError: if the registry rejects the request, lacks the subject, or is older than the table.
-    """
+    """Return a batch's version; ``committed``: the table's last rules. Raises RegistryError, also if it is too old."""
     assert decoding.registry is not None
     assert decoding.stop_for is not None
     assert decoding.reader_id is not None

@@ -1,7 +1,4 @@
-"""The types of columns for JSON Schemas, drafts 4 to 2020-12.
-
-What a schema says of values beyond their types is not checked, as Confluent's deserializers do by default.
-"""
+"""Types of columns for JSON Schemas, drafts 4 to 2020-12; only types count, as in Confluent's deserializers."""
 
 from __future__ import annotations
 
@@ -53,11 +50,7 @@ def spark_type(text: str) -> t.StructType:
 
 
 def load(text: str) -> Part:
-    """Return a schema's document.
-
-    Raises:
-        JsonSchemaError: it is none.
-    """
+    """Return a schema's document. Raises JsonSchemaError if it is none."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft7Validator, validator_for
 
@@ -72,11 +65,7 @@ def load(text: str) -> Part:
 
 
 def inlined(text: str, references: Mapping[str, str]) -> str:
-    """Return a schema with the definitions to which it refers, by name, among its own.
-
-    Raises:
-        JsonSchemaError: as `load`.
-    """
+    """Return a schema with the definitions to which it refers among its own. Raises JsonSchemaError as `load`."""
     root = load(text)
     if not references or not isinstance(root, dict):
         return text

@@ -1,7 +1,4 @@
-"""Encodes the values of a column as JSON documents that are valid for a JSON Schema.
-
-Works on whole columns with Arrow's kernels: each column becomes one of texts, and those of a struct are joined.
-"""
+"""Encodes a column as JSON for a JSON Schema by Arrow's kernels: columns become texts, a struct's are joined."""
 
 from __future__ import annotations
 
@@ -45,21 +42,13 @@ class JsonSchemaEncoder:
     """Writes a column of one type with one schema."""
 
     def __init__(self, text: str, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is the prefix of each value.
-
-        Raises:
-            JsonSchemaError: the schema cannot hold the column.
-        """
+        """``frame`` is the prefix of each value. Raises JsonSchemaError if the schema cannot hold the column."""
         document = Document(text)
         self._frame = frame
         self._writer = _Compiler(document).writer(document.root, kind, _ROOT, ())
 
     def encode(self, column: pa.Array) -> pa.BinaryArray:
-        """Return the values; null where the column is.
-
-        Raises:
-            UnwritableRowError: for a row that does not fit the schema.
-        """
+        """Return the values; null where the column is. Raises UnwritableRowError if a row does not fit the schema."""
         texts = self._writer.texts(column).cast(pa.binary())
         return pc.binary_join_element_wise(pa.scalar(self._frame, pa.binary()), texts, pa.scalar(b"", pa.binary()))
 
@@ -201,11 +190,7 @@ class _Compiler:
         self._document = document
 
     def writer(self, part: Part, kind: t.DataType, where: str, within: tuple[str, ...]) -> _Writer:
-        """Return what writes values of a type for a part of the schema.
-
-        Raises:
-            JsonSchemaError: it cannot hold them.
-        """
+        """Return what writes values of a type for a part of the schema. Raises JsonSchemaError if it cannot."""
         if part is False:
             raise JsonSchemaError(f"{where}: the schema takes no value there")
         plain, within = self._document.merged(part, where, within)

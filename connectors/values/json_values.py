@@ -1,8 +1,4 @@
-"""Decodes values from JSON.
-
-Most records take the compiled path; those that it leaves undecided are decoded one by one by
-`jackson_parser.JacksonParser`, and put in their places.
-"""
+"""Decodes JSON: most values compiled, undecided ones one by one by `jackson_parser.JacksonParser`."""
 
 from __future__ import annotations
 

@@ -255,11 +255,7 @@ def _by_schema(
 
 
 def _depth(table: SettingTable, given: Mapping[str, str], part: Part) -> int:
-    """Return the maximal nesting of a recursive type; 0 if it is not allowed.
-
-    Raises:
-        ValueError: the format does not allow so many.
-    """
+    """Return how deep a recursive type may nest, 0 if not at all. Raises ValueError if the format does not allow it."""
     depth: int = table.values(given, {DEPTH: _ROWS[DEPTH]})["recursive_field_max_depth"] or 0
     if part.format == PROTOBUF and depth > MAX_PROTOBUF_DEPTH:
         raise ValueError(f"{DEPTH}={depth}: with {PROTOBUF} it is at most {MAX_PROTOBUF_DEPTH}")
@@ -286,11 +282,7 @@ def _with_corrupt(table: SettingTable, options: SchemaOptions, corrupt: str) -> 
 
 
 def _column_type(part: Part, reader: str, depth: int) -> DataType:
-    """Return the column's type for a reader's schema.
-
-    Raises:
-        ValueError: it is no schema, or no column can represent it.
-    """
+    """Return the column's type for a reader's schema. Raises ValueError if invalid, or no column can hold it."""
     if part.format != PROTOBUF and part.message is not None:
         raise ValueError(f"option {part.name('Message')} is for {part.name('Format')}=protobuf: leave it out")
     if part.format == AVRO:

@@ -76,11 +76,7 @@ def columns_of_latest(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def self_contained(form: str, text: str) -> str:
-    """Return the schema of an option without files that are elsewhere.
-
-    Raises:
-        OSError, ValueError: if one cannot be read.
-    """
+    """Return an option's schema without files that are elsewhere. Raises OSError or ValueError if unreadable."""
     content = _content(text)
     if form != PROTOBUF:
         return content if isinstance(content, str) else content.decode()
@@ -90,11 +86,7 @@ def self_contained(form: str, text: str) -> str:
 
 
 def for_registry(form: str, text: str) -> str:
-    """Return the schema of an option as a registry takes it.
-
-    Raises:
-        OSError, ValueError: if it cannot be read.
-    """
+    """Return the schema of an option as a registry takes it. Raises OSError or ValueError if it cannot be read."""
     if form != PROTOBUF:
         return self_contained(form, text)
     from sparkonce.connectors.values.protobuf import reading
@@ -108,11 +100,7 @@ def _content(text: str) -> str | bytes:
 
 
 def reader_schema(settings: RegistrySettings, number: int, form: str) -> str:
-    """Return the schema with an id, without references.
-
-    Raises:
-        RegistryError, ValueError: if there is no such schema of the format.
-    """
+    """Return the schema with an id, without references. Raises RegistryError or ValueError if there is none."""
     return text_of(shared_registry(settings).schema(number), form)
 
 
@@ -155,11 +143,7 @@ def _with_registered(
 
 
 def text_of(schema: RegisteredSchema, form: str) -> str:
-    """Return a schema without references.
-
-    Raises:
-        ValueError: if it is none of the format.
-    """
+    """Return a schema without references. Raises ValueError if it is none of the format."""
     if schema.kind != KINDS[form]:
         fitting = next((each for each, kind in KINDS.items() if kind == schema.kind), None)
         told = "no format reads that" if fitting is None else f"that is the format {fitting}"

@@ -61,11 +61,7 @@ class Reading(ABC):
 
     @abstractmethod
     def add(self, schema: RegisteredSchema, path: Path) -> int:
-        """Prepare to read values of a schema; return its number for `decode`.
-
-        Raises:
-            ValueError: it is no schema, or has no message at the path.
-        """
+        """Prepare to read a schema's values; return its number for `decode`. Raises ValueError if impossible."""
 
     @abstractmethod
     def add_reader(self) -> int:
@@ -259,11 +255,7 @@ class RegisteredValues:
         return framed, entries, problems
 
     def _entry(self, key: tuple[SchemaName, Path]) -> int:
-        """Return the number of a schema's program; `UNREADABLE` if it is not a schema that can be used.
-
-        Raises:
-            UnknownSchemaError: the registry lacks it, and that should stop the query.
-        """
+        """Return a schema's program, or `UNREADABLE`. Raises UnknownSchemaError if a missing one stops the query."""
         if key not in self._entries:
             assert self._registry is not None
             name, path = key

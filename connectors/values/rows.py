@@ -1,7 +1,4 @@
-"""Turns the decoder's output into the requested rows: values decoded, dead letters marked.
-
-A `RowMaker` belongs to one task.
-"""
+"""Turns the decoder's output into rows: values decoded, dead letters marked. A `RowMaker` belongs to one task."""
 
 from __future__ import annotations
 
@@ -58,10 +55,7 @@ class MalformedValueError(ValueError):
 
 
 class EarlyFilter:
-    """Drops records that WHERE drops before all fields of the SELECT are decoded.
-
-    It may keep too many: the SELECT applies its WHERE, too.
-    """
+    """Drops records that WHERE drops, before all fields are decoded; it may keep too many: the SELECT drops again."""
 
     def __init__(self, condition: ConditionRunner, read: RowOptions) -> None:
         """``read`` names the columns and fields of WHERE."""
@@ -109,11 +103,7 @@ class RowMaker:
         return frozenset().union(*(getattr(each, "unknown", ()) for each in decoders))
 
     def batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows for a batch, in pieces if the schema has so many fields that memory requires it.
-
-        Raises:
-            MalformedValueError: as `rows`.
-        """
+        """Yield a batch's rows, in pieces if many fields require memory. Raises MalformedValueError as `rows`."""
         if not self._most_rows or batch.num_rows <= self._most_rows:
             yield self.rows(batch)
             return
@@ -228,11 +218,7 @@ class RowMaker:
         return self._error(batch, problems, what, "includeDeadLetters=true on the source, or leave it out (sql)")
 
     def _check_nulls(self, batch: pa.RecordBatch, rows: pa.RecordBatch, made_of: NDArray[np.int64]) -> None:
-        """Check rows for nulls that the table does not allow; ``made_of`` are the records that they are made of.
-
-        Raises:
-            MalformedValueError: if there is one.
-        """
+        """Check rows, ``made_of`` records, for nulls that the table does not allow. Raises MalformedValueError."""
         positions = {name.lower(): position for position, name in enumerate(rows.schema.names)}
         for path in self._options.required:
             row = first_null(rows.column(positions[path[0].lower()]), path[1:])

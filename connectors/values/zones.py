@@ -61,11 +61,7 @@ Zone = int | tzinfo
 
 @lru_cache(maxsize=1024)
 def parse_zone(name: str) -> Zone:
-    """Return the zone of a name.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Return the zone of a name. Raises ValueError if there is none."""
     name = _ONE_DIGIT_HOUR.sub(r"\g<1>0\2:", name, count=1)
     name = _ONE_DIGIT_MINUTE.sub(r"\1\2:0\3", name)
     name = _SHORT.get(name, name)

@@ -151,11 +151,7 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
 
 
 def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationError], str]:
-    """Return the cluster by the controller's log, errors in the log, and the cluster's id.
-
-    Raises:
-        ClusterCheckError: if there is no such log.
-    """
+    """Return the cluster by the controller's log, its errors, and the cluster's id. Raises ClusterCheckError."""
     if str(metadata_dir).startswith(ZOOKEEPER):
         return _read_zookeeper(str(metadata_dir).removeprefix(ZOOKEEPER))
     if not (Path(metadata_dir) / FOLDER).is_dir():
@@ -327,11 +323,7 @@ def _batches(path: Path) -> Iterator[BatchHeader]:
 def _check_partition(
     history: PartitionHistory, found: Mapping[int, ReplicaFiles], believed: Sequence[int], members: Sequence[int]
 ) -> None:
-    """Compare a partition's replicas; `believed` are those with valid high watermarks, `members` see `trusted`.
-
-    Raises:
-        ViolationError: for the first violation.
-    """
+    """Compare replicas: `believed` have valid high watermarks; `members`: see `trusted`. Raises ViolationError."""
     start = max((each.start_offset for each in found.values()), default=0)
     logs = {broker_id: _views(each.headers, start) for broker_id, each in found.items()}
     for broker_id, batches in logs.items():
@@ -342,10 +334,7 @@ def _check_partition(
 
 
 def _views(headers: Iterable[BatchHeader], start: int) -> list[Batch]:
-    """Return the batches from an offset on in the form of the invariants.
-
-    If older ones are deleted, the first sequence number is unknown.
-    """
+    """Return batches from an offset on for the invariants; if older ones are gone, the first sequence is unknown."""
     views: list[Batch] = []
     for header in headers:
         if header.base_offset >= start:

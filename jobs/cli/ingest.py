@@ -77,14 +77,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(configuration: Configuration, path: Path) -> int:
-    """Print what would be started.
-
-    Raises:
-        OptionError, OSError, KafkaError, MissingTopicError: for an invalid configuration.
-    """
-    from sparkonce.connectors.ingest.checking import check_topics
+    """Print what would start. Raises OptionError, OSError, KafkaError or MissingTopicError if that is invalid."""
     from sparkonce.connectors.ingest.routing import check_flow, flows, routes
-    from sparkonce.connectors.ingest.topics import existing_topics
+    from sparkonce.connectors.ingest.topics import check_topics, existing_topics
 
     settings = configuration.settings
     made = routes(settings)
@@ -115,11 +110,7 @@ def _described(flow: Flow, partitions: int) -> Iterator[str]:
 
 
 def _run(configuration: Configuration, *, debug: bool) -> int:
-    """Run until it ends or is stopped.
-
-    Raises:
-        OptionError, IngestError, OSError: for an invalid configuration, or a failure.
-    """
+    """Run until it ends or is stopped. Raises OptionError, IngestError or OSError if it is invalid, or fails."""
     from sparkonce.connectors.ingest.ingest import start_ingestion
     from sparkonce.connectors.ingest.ingestion import log_handler
     from sparkonce.connectors.ingest.routing import routes
@@ -146,11 +137,7 @@ def _run(configuration: Configuration, *, debug: bool) -> int:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop Spark.
-
-    Raises:
-        IngestError: if Spark's Java process is gone.
-    """
+    """Stop Spark. Raises IngestError if Spark's Java process is gone."""
     from py4j.protocol import Py4JNetworkError
 
     from sparkonce.connectors.ingest.ingestion import IngestError

@@ -126,11 +126,7 @@ def _write(producer: Producer, options: argparse.Namespace, values: Sequence[byt
 
 
 def _partition(wanted: int | None, key: bytes | None, count: int) -> int:
-    """Return the partition that Java's producer takes; without a key any.
-
-    Raises:
-        LookupError: if there is no such partition.
-    """
+    """Return the partition that Java's producer takes; without a key any. Raises LookupError if there is none."""
     from kafka.partitioner.default import murmur2
 
     if wanted is not None:

@@ -147,11 +147,7 @@ def _list(options: argparse.Namespace, client: Client) -> int:
 
 
 def _look(options: argparse.Namespace, client: Client) -> Decisions:
-    """Read the decisions, without waiting for transactions in progress.
-
-    Raises:
-        AdministrationError: if the topic is missing.
-    """
+    """Read the decisions, without waiting for open transactions. Raises AdministrationError if the topic is missing."""
     topic = _topic(options)
     try:
         client.topics([topic])

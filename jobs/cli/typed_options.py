@@ -68,23 +68,39 @@ _NAMES = {"source": "KafkaSource", "kafka-sink": "KafkaSink", "delta-sink": "Del
 
 
 def typed_module() -> str:
-    """Return the module's text."""
-    return HEAD + "\n".join(_dictionary(reference) for reference in REFERENCES.values()) + TAIL
+    """Return the module's text. Options that several formats have are in a dictionary of their own, once."""
+    tables = {_NAMES[reference.name]: _types(reference) for reference in REFERENCES.values()}
+    parts: dict[tuple[str, ...], dict[str, str]] = {}
+    for key, kind in dict.fromkeys(item for table in tables.values() for item in table.items()):
+        owners = tuple(name for name, table in tables.items() if table.get(key) == kind)
+        parts.setdefault(owners, {})[key] = kind
+    texts = [_dictionary(_part(owners), types) for owners, types in parts.items()]
+    for reference in REFERENCES.values():
+        name = _NAMES[reference.name]
+        bases = ", ".join(_part(owners) for owners in parts if name in owners)
+        texts.append(f'class {name}({bases}):\n    """{reference.title}."""')
+    return HEAD + "\n\n\n".join(texts) + "\n" + TAIL
 
 
-def _dictionary(reference: Reference) -> str:
-    name = _NAMES[reference.name]
+def _part(owners: tuple[str, ...]) -> str:
+    if len(owners) == len(_NAMES):
+        return "_Common"
+    return f"_{'And'.join(owners)}" if len(owners) > 1 else f"_Only{owners[0]}"
+
+
+def _types(reference: Reference) -> dict[str, str]:
     entries = {entry.name: entry for entry in reference.entries()}
     if reference.settings is None:  # its Kafka settings are those of the others
         for other in REFERENCES.values():
             entries |= {entry.name: entry for entry in other.entries() if other.settings and _is_setting(entry)}
-    keys = [
-        f'        "{entry.name}": {_type(entry)},'
-        for entry in entries.values()
-        if is_used(entry) and not entry.name.endswith("*")
-    ]
-    head = [f"{name} = TypedDict(", f'    "{name}",', "    {"]
-    return "\n".join([*head, *keys, "    },", "    total=False,", ")", f'"""{reference.title}."""', ""])
+    return {entry.name: _type(entry) for entry in entries.values() if is_used(entry) and not entry.name.endswith("*")}
+
+
+def _dictionary(name: str, types: dict[str, str]) -> str:
+    if all(key.isidentifier() for key in types):
+        return "\n".join([f"class {name}(TypedDict, total=False):", *(f"    {key}: {types[key]}" for key in types)])
+    keys = "\n".join(f'        "{key}": {kind},' for key, kind in types.items())
+    return f'{name} = TypedDict(\n    "{name}",\n    {{\n{keys}\n    }},\n    total=False,\n)'
 
 
 def _is_setting(entry: Setting) -> bool:

@@ -198,11 +198,7 @@ def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], Strea
 
 
 def with_delta_spark(settings: JobSettings) -> JobSettings:
-    """Add delta-spark's jar, fetched by Maven, unless the configuration says where it comes from.
-
-    Raises:
-        PeerMissingError: if Maven cannot fetch it.
-    """
+    """Add delta-spark's jar, from Maven unless configured. Raises PeerMissingError if it cannot be fetched."""
     if {"spark.jars", "spark.jars.packages"} & settings.spark.keys():
         return settings
     return replace(settings, spark={**settings.spark, "spark.jars": ",".join(delta_jars())})

@@ -126,7 +126,7 @@ class App:
     ) -> Response:
         content = document(
             pages=[each for each in self._pages if each.menu is not None],
-            current=None if page is None else _section(page.path),
+            current=None if page is None else "/" + page.path.split("/")[1],
             title=_title(page, asked),
             main=rendered.whole,
             digest=rendered.digest,
@@ -169,10 +169,6 @@ async def _form(request: Request) -> dict[str, str]:
         if len(content) > MAX_FORM_BYTES:
             raise HTTPException(413, "the form is too large")
     return dict(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True))
-
-
-def _section(path: str) -> str:
-    return "/" + path.split("/")[1]
 
 
 def _title(page: Page | None, asked: PageRequest) -> str:

@@ -141,11 +141,7 @@ def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> 
 
 
 def _token(path: str | None) -> str | None:
-    """Read a token.
-
-    Raises:
-        UsageError: the file is empty.
-    """
+    """Read a token. Raises UsageError if the file is empty."""
     if path is None:
         return None
     token = Path(path).read_text().strip()

@@ -66,11 +66,7 @@ class Following:
             each.announce()
 
     async def follow(self, name: str, has: str, look: Callable[[], Rendered], interval_s: float) -> AsyncGenerator[str]:
-        """Yield events for one follower of the page ``name``, which shows the content with the digest ``has``.
-
-        Raises:
-            TooManyError: there are too many followers.
-        """
+        """Yield events for a follower of page ``name`` that ``has`` a digest. Raises TooManyError beyond the limit."""
         if self._followers >= MAX_FOLLOWERS:
             raise TooManyError(f"{MAX_FOLLOWERS} pages are open: close some")
         self._loop = asyncio.get_running_loop()

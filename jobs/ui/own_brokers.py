@@ -1,7 +1,4 @@
-"""Brokers started by `sparkonce ui` itself: fault injection, kills and restarts.
-
-Everything here changes something, so it works only if that is allowed.
-"""
+"""Brokers of `sparkonce ui` itself: faults, kills and restarts, which all work only if changes are allowed."""
 
 from __future__ import annotations
 
@@ -52,11 +49,7 @@ class Fault:
 
 
 def started(number: int, data_dir: str | None, stack: ExitStack) -> tuple[str, Mapping[int, EmbeddedBroker]]:
-    """Start brokers in separate processes, which end with ``stack``; return their addresses, and each by its id.
-
-    Raises:
-        BrokerStartError: one does not start.
-    """
+    """Start processes of brokers, ended by ``stack``; return addresses, and each by its id. Raises BrokerStartError."""
     if number == 1:
         broker = stack.enter_context(EmbeddedBroker(data_dir, process=True))
         return broker.bootstrap_servers, {0: broker}
@@ -88,11 +81,7 @@ class OwnBrokers:
         ]
 
     def switch_on(self, broker_id: int, kind: str, form: Mapping[str, str]) -> str:
-        """Inject a fault from the fields of a form; return its description.
-
-        Raises:
-            RefusedError: it is impossible.
-        """
+        """Inject a fault from the fields of a form; return its description. Raises RefusedError if it is impossible."""
         if kind not in KINDS:
             raise RefusedError(f"There is no fault {kind!r}: choose one of {', '.join(KINDS)}.")
         faults = self._broker(broker_id).faults
@@ -146,11 +135,7 @@ class OwnBrokers:
 
 
 def _values(kind: str, form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of a method of `Faults`.
-
-    Raises:
-        ValueError: a field is invalid.
-    """
+    """Return the arguments of a method of `Faults`. Raises ValueError if a field is invalid."""
     given = {name: text.strip() for name, text in form.items() if text.strip()}
     found: dict[str, Any] = {}
     if kind == "fail":

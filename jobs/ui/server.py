@@ -40,11 +40,7 @@ class UiServer:
         token: str | None = None,
         pages: Sequence[Page] = PAGES,
     ) -> None:
-        """``names`` are further ones by which browsers may address it.
-
-        Raises:
-            UiStartError: it cannot listen.
-        """
+        """``names`` are further ones by which browsers may address it. Raises UiStartError if it cannot listen."""
         if token is None and not is_loopback(host):
             token = secrets.token_urlsafe()
         self._socket = _listen(host, port)

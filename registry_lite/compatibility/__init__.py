@@ -34,11 +34,7 @@ FORMATS: dict[str, Format] = {"AVRO": avro, "JSON": json_schema, "PROTOBUF": pro
 
 
 def format_of(kind: str) -> Format:
-    """Return the operations of a schema type.
-
-    Raises:
-        ApiError: it is unknown.
-    """
+    """Return the operations of a schema type. Raises ApiError if it is unknown."""
     if kind not in FORMATS:
         raise ApiError(422, 42201, f"Invalid schema type {kind}: this registry has {', '.join(FORMATS)}")
     return FORMATS[kind]

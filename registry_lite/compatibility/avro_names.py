@@ -23,11 +23,7 @@ class Names:
         self._root = root
 
     def resolve(self, schema: Any, space: str = "") -> Any:
-        """Return a schema with full names; invalid parts are unchanged.
-
-        Raises:
-            ValueError: if a type has the name of a primitive one.
-        """
+        """Return a schema with full names, invalid parts unchanged. Raises ValueError for a primitive's name."""
         if isinstance(schema, str):
             return schema if schema in PRIMITIVE else self._known(schema, space)
         if isinstance(schema, list):

@@ -12,11 +12,7 @@ from typing import Any
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Parse a text.
-
-    Raises:
-        ValueError: if it is not JSON, or cannot be written again.
-    """
+    """Parse a text. Raises ValueError if it is not JSON, or cannot be written again."""
     try:
         found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:

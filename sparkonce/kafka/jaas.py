@@ -49,11 +49,7 @@ class LoginModule:
 
 
 def read_jaas(text: str) -> LoginModule:
-    """Parse a login module.
-
-    Raises:
-        JaasError: if the text is invalid, or has more than one.
-    """
+    """Parse a login module. Raises JaasError if the text is invalid, or has more than one."""
     tokens = _tokens(text)
     name, flag = _next(tokens), _next(tokens)
     if name is None:

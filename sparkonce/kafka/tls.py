@@ -29,11 +29,7 @@ _WEAK_BY_VERIFY_CODE: Final = {66: "EE_KEY_TOO_SMALL", 67: "CA_KEY_TOO_SMALL", 6
 
 
 def load_chain(context: ssl.SSLContext, pem: bytes, password: str | None, setting: str) -> None:
-    """Load a private key with its certificates; `setting` is named where the key's password is missing.
-
-    Raises:
-        KeyStoreError: if they cannot be used, with the reason.
-    """
+    """Load a private key with its certificates; `setting` is its password's. Raises KeyStoreError with the reason."""
 
     def given() -> str:
         # Without this, OpenSSL would prompt on the terminal.

@@ -119,7 +119,9 @@ def test_the_wheel_holds_every_file_of_its_packages(installed: Path) -> None:
     folders = [*LINKED, "conf", *IMPORTED]
     listed = subprocess.run(["git", "ls-files", *folders], cwd=PROJECT, capture_output=True, text=True, check=True)
     names = [Path(name) for name in listed.stdout.splitlines() if not (PROJECT / name).is_symlink()]
-    assert [name for name in names if not (installed / "site" / place(name)).is_file()] == []
+    # The folders' own pages are for readers of the checkout.
+    missing = {name for name in names if not (installed / "site" / place(name)).is_file()}
+    assert missing == {name for name in names if name.name == "README.md"}
 
 
 def place(name: Path) -> Path:

@@ -34,11 +34,7 @@ class AvroEncoder:
     """Writes a column of one type with one schema."""
 
     def __init__(self, schema: avro.Schema, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is the prefix of each value.
-
-        Raises:
-            AvroSchemaError: the schema cannot hold the column.
-        """
+        """``frame`` is the prefix of each value. Raises AvroSchemaError if the schema cannot hold the column."""
         self._layout = Layout(kind)
         compiler = _Compiler()
         compiler.value(schema, self._layout.root, "")
@@ -55,11 +51,7 @@ class AvroEncoder:
         )
 
     def encode(self, column: pa.Array) -> pa.BinaryArray:
-        """Return the values; null where the column is.
-
-        Raises:
-            UnwritableRowError: for a row that does not fit the schema.
-        """
+        """Return the values; null where the column is. Raises UnwritableRowError if a row does not fit the schema."""
         rows = len(column)
         filled = from_arrow(self._layout, column)
         wanted = filled.cells.valid[:rows]  # the root is the first column

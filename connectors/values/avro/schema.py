@@ -27,7 +27,6 @@ _LOGICAL = {
     "uuid": "string",
 }
 """The primitive type below each logical type but ``decimal`` and ``duration``."""
-DURATION_BYTES = 12
 MAX_PRECISION = 38
 """The digits of Spark's decimals; decimals with more digits are bytes."""
 MAX_DEPTH = 200
@@ -387,11 +386,7 @@ def _is_bytes(value: Any) -> bool:
 
 
 def inlined(text: str, references: Sequence[str]) -> str:
-    """Return a schema with what it refers to in it, each type where it is named first.
-
-    Raises:
-        AvroSchemaError: as `parse`.
-    """
+    """Return a schema with what it refers to, each type where it is named first. Raises AvroSchemaError as `parse`."""
     parse(text, references, recursive=True)
     known: dict[str, Any] = {}
     for reference in references:

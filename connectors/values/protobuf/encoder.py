@@ -56,11 +56,7 @@ class ProtobufEncoder:
     """Writes a column of one type as one message."""
 
     def __init__(self, message: Descriptor, kind: t.DataType, frame: bytes = b"") -> None:
-        """``frame`` is the prefix of each value.
-
-        Raises:
-            ProtobufSchemaError: the message cannot hold the column.
-        """
+        """``frame`` is the prefix of each value. Raises ProtobufSchemaError if the message cannot hold the column."""
         if not isinstance(kind, t.StructType):
             raise ProtobufSchemaError(f"the value: {kind.simpleString()} cannot be written as {message.full_name}")
         self._layout = Layout(kind)

@@ -31,10 +31,7 @@ class Finishing:
         self._enums = [(at, field.enum_type, *self._names(field.enum_type)) for at, field in places.enums]
 
     def finish(self, cells: Cells, data: Bytes) -> tuple[Bytes, dict[int, Bytes]]:
-        """Finish all columns; return the texts of constants, and for maps which of their entries are kept.
-
-        Maps whose entries are all kept are left out.
-        """
+        """Finish all columns; return the texts of constants, and for maps which entries are kept, unless all are."""
         for each, cell in self._fills:
             wide = isinstance(each.kind, t.DecimalType)
             last = int(cells.used[self._below(each)]) if each.default is None else cell

@@ -23,11 +23,7 @@ PREFIX = "base64:"
 
 
 def as_option(text: str, imports: Mapping[str, str] | None = None) -> str:
-    """Return the set of descriptors of a .proto file's text, or of one that is such a set already, as text.
-
-    Raises:
-        ProtobufSchemaError: it is no schema.
-    """
+    """Return the descriptors of a .proto file, or of such a set, as text. Raises ProtobufSchemaError if neither."""
     if text.startswith(PREFIX):
         return text
     return from_bytes(compile_text(text, imports))
@@ -39,11 +35,7 @@ def from_bytes(descriptors: bytes) -> str:
 
 
 def of_file(content: bytes) -> str:
-    """Return the set of descriptors, as text, of a file's content: the text of a .proto file, or such a set.
-
-    Raises:
-        ProtobufSchemaError: it is neither.
-    """
+    """Return the descriptors, as text, of a .proto file or of such a set. Raises ProtobufSchemaError if neither."""
     try:
         return as_option(content.decode())
     except ValueError as error:
@@ -82,11 +74,7 @@ def for_registry(content: str | bytes) -> str:
 
 
 def message_of(option: str, name: str | None) -> Descriptor:
-    """Return the message of a name, or the first one.
-
-    Raises:
-        ProtobufSchemaError: there is none.
-    """
+    """Return the message of a name, or the first one. Raises ProtobufSchemaError if there is none."""
     file = _file(option)
     return message_by_path(file, (0,)) if name is None else message_by_name(file, name)
 
@@ -99,11 +87,7 @@ def _file(option: str) -> FileDescriptor:
 
 
 def written_message(option: str, name: str | None) -> tuple[Descriptor, tuple[int, ...]]:
-    """Return the message of a name, or the first one, and the path by which values name it.
-
-    Raises:
-        ProtobufSchemaError: there is none, or it is in a file that the schema imports.
-    """
+    """Return a named message, or the first, and its path. Raises ProtobufSchemaError if missing or imported."""
     found = message_of(option, name)
     if found.file.name != _file(option).name:
         raise ProtobufSchemaError(

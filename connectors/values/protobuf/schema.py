@@ -1,7 +1,4 @@
-"""Schemas of Protobuf: from descriptors or the text of .proto files to the description of one message.
-
-Google's ``protobuf`` package reads descriptors; texts are compiled by `connectors.schema_registry.protobuf_text`.
-"""
+"""Schemas of Protobuf: from descriptors, or .proto files' text (`protobuf_text`), to one message's description."""
 
 from __future__ import annotations
 
@@ -41,11 +38,7 @@ def compile_text(text: str, imports: Mapping[str, str] | None = None) -> bytes:
 
 
 def read_set(descriptors: bytes) -> FileDescriptor:
-    """Return the last file of a FileDescriptorSet.
-
-    Raises:
-        ProtobufSchemaError: it is none, or lacks a file that others import.
-    """
+    """Return the last file of a FileDescriptorSet. Raises ProtobufSchemaError if it is none, or lacks an import."""
     try:
         found = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
     except DecodeError as error:
@@ -54,11 +47,7 @@ def read_set(descriptors: bytes) -> FileDescriptor:
 
 
 def read_files(main: bytes, imports: Sequence[bytes] = ()) -> FileDescriptor:
-    """Return the file of a FileDescriptorProto; ``imports`` are those that it imports, in any order.
-
-    Raises:
-        ProtobufSchemaError: one is none, or lacks a file that others import.
-    """
+    """Return a FileDescriptorProto's file; ``imports`` in any order. Raises ProtobufSchemaError if one is wrong."""
     try:
         files = [descriptor_pb2.FileDescriptorProto.FromString(each) for each in (*imports, main)]
     except DecodeError as error:
@@ -129,11 +118,7 @@ def descriptor_set(file: FileDescriptor) -> bytes:
 
 
 def message_by_name(file: FileDescriptor, name: str) -> Descriptor:
-    """Return the message of a full name, or of one without the package if only one in the file has it.
-
-    Raises:
-        ProtobufSchemaError: none has it, or several.
-    """
+    """Return the message of a full or unambiguous short name. Raises ProtobufSchemaError if none has it, or several."""
     try:
         return file.pool.FindMessageTypeByName(name)
     except KeyError:
@@ -147,11 +132,7 @@ def message_by_name(file: FileDescriptor, name: str) -> Descriptor:
 
 
 def message_by_path(file: FileDescriptor, path: Sequence[int]) -> Descriptor:
-    """Return the message at an index path: a number for each level, as the registry's wire format has it.
-
-    Raises:
-        ProtobufSchemaError: there is none.
-    """
+    """Return the message at an index path, as in the wire format: a number a level. Raises ProtobufSchemaError."""
     siblings = list(file.message_types_by_name.values())
     found: Descriptor | None = None
     for index in path:

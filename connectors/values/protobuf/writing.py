@@ -119,10 +119,7 @@ def put_varint(data: Bytes, at: int, number: int) -> int:
 
 @compiled
 def unnamed(pool: Bytes, prefix: int, text: Bytes, span: int) -> tuple[int, bool]:
-    """Return the number after a prefix in a text, and whether there is one.
-
-    The decoder names numbers like that for which an enum has no name.
-    """
+    """Return the number after a prefix, as the decoder names values without a name, and whether there is one."""
     start, end = span >> SPAN_BITS, (span >> SPAN_BITS) + (span & SPAN_MASK)
     at, place, shared = start, prefix >> SPAN_BITS, prefix & SPAN_MASK
     if shared == 0 or end - at <= shared:

@@ -50,12 +50,7 @@ class BrokerView:
 
 
 def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[str] = ()) -> BrokerView:
-    """Request topics by name, and the names of ``topic_ids``; topics that do not exist are omitted.
-
-    Raises:
-        OptionError: for options that cannot be read.
-        KafkaUnreachableError: if no broker answers.
-    """
+    """Request topics by name, and ``topic_ids``' names, if they exist. Raises OptionError or KafkaUnreachableError."""
     client = Client(read_settings(options))
     try:
         wanted = set(names)
@@ -79,11 +74,7 @@ def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[st
 def find_parted(
     options: Mapping[str, str], topics: Mapping[str, TopicMetadata], read: Mapping[TopicPartition, Position]
 ) -> dict[TopicPartition, int]:
-    """Return the partitions whose logs diverge from what was read, and where: `LogEpochs.parted`.
-
-    Raises:
-        KafkaError, KafkaUnreachableError: if the brokers do not answer, or return an error.
-    """
+    """Return where logs diverge from what was read: `LogEpochs.parted`. Raises KafkaError or KafkaUnreachableError."""
     client, known = Client(read_settings(options)), dict(topics)
 
     def ask_epochs(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:

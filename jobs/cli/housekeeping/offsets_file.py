@@ -32,11 +32,7 @@ def topic_id(text: str) -> str:
 
 
 def check_key(key: OffsetTxn) -> OffsetTxn:
-    """Check that an offset can be found again under its transaction id.
-
-    Raises:
-        UsageError: if it cannot, or there can be no such partition.
-    """
+    """Check that an offset can be found under its transaction id. Raises UsageError if not, or without partition."""
     tp = key.partition
     if not 0 <= tp.partition <= MAX_PARTITION:
         raise UsageError(f"partition {tp.partition} is not between 0 and {MAX_PARTITION}")
@@ -50,11 +46,7 @@ def check_key(key: OffsetTxn) -> OffsetTxn:
 
 
 def read_offsets_file(file: str, app_id: str | None) -> dict[OffsetTxn, int]:
-    """Read the output of `sparkonce offsets show --json`, of one application or of all; ``-`` is standard input.
-
-    Raises:
-        UsageError: if the file cannot be read, or has another content.
-    """
+    """Read `sparkonce offsets show --json`'s output; ``-``: standard input. Raises UsageError if it is none."""
     try:
         document = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
         return {

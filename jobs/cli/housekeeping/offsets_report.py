@@ -35,10 +35,7 @@ def as_text(document: Mapping[str, Any]) -> list[str]:
 
 
 def as_document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -> dict[str, Any]:
-    """Return the document for programs, which `sparkonce offsets set --from-json` accepts.
-
-    ``stored`` are the table's offsets to show; lag needs a ``view`` of the brokers.
-    """
+    """Return what `sparkonce offsets set --from-json` takes, of ``stored`` offsets; lag needs a ``view``."""
     last = opened.last_moved()
     applications: dict[str, dict[str, Any]] = {}
 

@@ -76,11 +76,7 @@ class TableFolder:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> TableFolder:
-        """Open the folder of the table at ``location``, which may not exist.
-
-        Raises:
-            OffsetStoreError: for a location that delta-rs does not know, or that is invalid.
-        """
+        """Open the folder of a table, which may be missing. Raises OffsetStoreError for an invalid ``location``."""
         try:
             filesystem, root = table_filesystem(location, storage_options)
             return cls(location, storage_options, filesystem, root, DeltaLog.open(location, storage_options))
@@ -202,10 +198,6 @@ def _data_files(files: Iterable[FolderFile], partition_columns: Iterable[str]) -
         file
         for file in everything
         if file.path.endswith(DATA_SUFFIX)
-        and not any(_is_hidden(part, allowed) for part in file.path.split("/"))
+        and not any(part.startswith(("_", ".")) and not part.startswith(allowed) for part in file.path.split("/"))
         and not any(file.path.startswith(folder) for folder in inner)
     )
-
-
-def _is_hidden(part: str, allowed: tuple[str, ...]) -> bool:
-    return part.startswith(("_", ".")) and not part.startswith(allowed)

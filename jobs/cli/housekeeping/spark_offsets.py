@@ -116,11 +116,7 @@ def _source_of(document: object) -> str:
 def with_topic_ids(
     progress: SparkProgress, view: BrokerView, app_id: str, source: str, servers: str
 ) -> dict[OffsetTxn, int]:
-    """Return the offsets by topic id, as they are stored.
-
-    Raises:
-        RecoveryError: if the brokers lack such a topic or partition, or its log is shorter: then these are others.
-    """
+    """Return offsets by topic id, as stored. Raises RecoveryError if topics are missing or others now."""
     wanted: dict[OffsetTxn, int] = {}
     for tp, offset in progress.offsets.items():
         topic, log = view.topics.get(tp.topic), view.logs.get((tp.topic, tp.partition))

@@ -24,12 +24,7 @@ class FoundSchema:
 
 
 def registered(registry: Registry, subject: str) -> FoundSchema:
-    """Return the latest schema of a subject, with its references inlined, as valueSchema takes it.
-
-    Raises:
-        RegistryError: the registry has none, or does not answer.
-        PeekError: it cannot be read.
-    """
+    """Return a subject's latest schema, references inlined, for valueSchema. Raises RegistryError or PeekError."""
     try:
         found = registry.latest(subject)
     except UnknownSchemaError as error:
@@ -48,11 +43,7 @@ def registered(registry: Registry, subject: str) -> FoundSchema:
 
 
 def inferred(topic: str, records: Sequence[FetchedRecord]) -> FoundSchema:
-    """Return DDL for the values of records that are JSON objects.
-
-    Raises:
-        PeekError: no value is one.
-    """
+    """Return DDL for the values of records that are JSON objects. Raises PeekError if no value is one."""
     values = [each.value for each in records if each.value is not None]
     trees = [cell.content for cell in map(guessed, values) if cell.form is Form.TREE and isinstance(cell.content, dict)]
     if not trees:

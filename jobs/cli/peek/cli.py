@@ -126,11 +126,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> tuple[dict[str, str], Registry | None]:
-    """Return the options of the Kafka client and of the registry, if one is named.
-
-    Raises:
-        UsageError, OptionError, ConfigError: for invalid ones.
-    """
+    """Return the options of the Kafka client and of the registry. Raises UsageError, OptionError or ConfigError."""
     _check(options)
     kafka, registry = kafka_and_registry(options)
     if SERVERS not in kafka:

@@ -61,11 +61,7 @@ def kafka_and_registry(options: argparse.Namespace) -> tuple[dict[str, str], dic
 
 
 def open_registry(name: str, given: Mapping[str, str], kafka: Mapping[str, str]) -> Registry | None:
-    """Return a client of the registry; None if none is named. ``name`` is used in messages.
-
-    Raises:
-        OptionError: an option is invalid.
-    """
+    """Return the registry's client, None if unnamed; ``name`` is for messages. Raises OptionError if one is invalid."""
     if not given:
         return None
     from sparkonce.connectors.schema_registry.client import Registry

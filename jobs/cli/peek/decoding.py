@@ -96,11 +96,7 @@ class Decoder:
         self._readers: dict[SchemaName, Reader] = {}
 
     def decode(self, records: Sequence[FetchedRecord]) -> list[Decoded]:
-        """Return records with their keys and values decoded.
-
-        Raises:
-            RegistryError: the registry does not answer.
-        """
+        """Return records with their keys and values decoded. Raises RegistryError if the registry does not answer."""
         headers = pa.array(
             [[{"key": key, "value": value} for key, value in each.headers] for each in records], _HEADERS
         )
@@ -130,11 +126,7 @@ class Decoder:
         return made
 
     def _reader(self, name: SchemaName) -> Reader:
-        """Return a decoder for values of a schema.
-
-        Raises:
-            UnknownSchemaError: the registry lacks it, or there is no registry.
-        """
+        """Return a decoder for values of a schema. Raises UnknownSchemaError if the registry, if any, lacks it."""
         if self._registry is None:
             raise UnknownSchemaError("--registry decodes it")
         if name not in self._readers:

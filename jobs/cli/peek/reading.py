@@ -1,7 +1,4 @@
-"""The records to show: a few from the start of partitions, from their ends, or new ones.
-
-Records are fetched and decoded as in the source; this module turns offsets and timestamps into ranges.
-"""
+"""The records to show: from the start of partitions, from their ends, or new ones; read as by the source."""
 
 from __future__ import annotations
 
@@ -83,11 +80,7 @@ class TopicReader:
         topic: str,
         keep: Callable[[Sequence[FetchedRecord]], Iterable[FetchedRecord]] = lambda records: records,
     ) -> None:
-        """``kafka`` are options with the prefix ``kafka.``; only records that ``keep`` returns count.
-
-        Raises:
-            OptionError: one is invalid.
-        """
+        """``kafka``: options with that prefix; only what ``keep`` returns counts. Raises OptionError."""
         given = {FETCH: str(FETCH_BYTES), **kafka, "failOnDataLoss": "false", "subscribe": topic}
         options = SourceOptions.read(given)
         self._options = replace(options, rows=replace(options.rows, columns=COLUMNS))
@@ -102,12 +95,7 @@ class TopicReader:
         self._fetching.close()
 
     def bounds(self, wanted: Wanted) -> dict[int, tuple[int, int]]:
-        """Return the first offset of each requested partition, and the one after the last.
-
-        Raises:
-            PeekError: the topic, or a partition of it, does not exist.
-            KafkaUnreachableError: no broker answers.
-        """
+        """Return each partition's first offset, and the end. Raises PeekError if missing, or KafkaUnreachableError."""
         partitions = self._partitions(wanted.partitions)
         first, last = self._offsets(partitions, EARLIEST), self._offsets(partitions, LATEST)
         starts = first if wanted.from_ms is None else self._at(partitions, wanted.from_ms, last)
@@ -123,7 +111,7 @@ class TopicReader:
         every = (self.read(partition, *bounds[partition], key) for partition in sorted(bounds))
         if count is None:
             return chain.from_iterable(every)
-        return iter(_in_order(chain.from_iterable(_taken(each, count) for each in every), len(bounds))[:count])
+        return iter(_in_order(chain.from_iterable(islice(each, count) for each in every), len(bounds))[:count])
 
     def last(self, bounds: Mapping[int, tuple[int, int]], count: int, key: bytes | None) -> list[FetchedRecord]:
         """Return the last ``count`` records by time."""
@@ -185,10 +173,6 @@ class TopicReader:
     def _at(self, partitions: Collection[int], time_ms: int, last: Mapping[int, int]) -> dict[int, int]:
         found = self._offsets(partitions, time_ms)
         return {each: last[each] if offset == NO_MATCH else offset for each, offset in found.items()}
-
-
-def _taken(records: Iterator[FetchedRecord], count: int) -> list[FetchedRecord]:
-    return list(islice(records, count))
 
 
 def _in_order(records: Iterator[FetchedRecord] | list[FetchedRecord], partitions: int) -> list[FetchedRecord]:

@@ -56,11 +56,7 @@ class CheckpointState:
 
 
 def read_checkpoint(place: str, storage_options: Mapping[str, str]) -> CheckpointState:
-    """Read a checkpoint.
-
-    Raises:
-        CheckpointError: if it is not a checkpoint, or cannot be read.
-    """
+    """Read a checkpoint. Raises CheckpointError if it is not a checkpoint, or cannot be read."""
     checkpoint = Checkpoint.open(place, storage_options if "://" in place else None)
     query_id = checkpoint.query_id()
     planned, done = _times(checkpoint, PLANNED), _times(checkpoint, DONE)

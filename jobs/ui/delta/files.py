@@ -82,11 +82,7 @@ def files_of(table: DeltaTable) -> FilesState:
 
 
 def unnamed_of(location: Location, storage_options: Mapping[str, str]) -> UnnamedFiles:
-    """List the folder and read all kept commits: slow for large ones.
-
-    Raises:
-        OffsetStoreError: if folder or log cannot be read to the end.
-    """
+    """List the folder and read all kept commits, slowly if large. Raises OffsetStoreError if that is impossible."""
     now = now_ms()
     found = TableFolder.open(location, storage_options).find(ORPHAN_AGE_MS, now)
     return UnnamedFiles(found.version, now, found.named, found.orphans, found.young)

@@ -161,11 +161,7 @@ class FollowedTable:
         self._reading: Reading | None = None
 
     def look(self, budget_s: float | None = None) -> AuditState:
-        """Read new commits for at most ``budget_s`` (None: this table's own), and return the state.
-
-        Raises:
-            OffsetStoreError: if the table is not there, or its log cannot be read.
-        """
+        """Read commits for ``budget_s`` (None: the table's own); return the state. Raises OffsetStoreError."""
         with self.lock:
             reading = self._follow()
             if not reading.is_at_end or reading.audit is None:
@@ -183,11 +179,7 @@ class FollowedTable:
         return None if reading is None else reading.audit
 
     def reading(self) -> Reading:
-        """Return what has been read so far; read if nothing has.
-
-        Raises:
-            OffsetStoreError: as `look`.
-        """
+        """Return what has been read so far; read if nothing has. Raises OffsetStoreError as `look`."""
         with self.lock:
             if self._reading is None:
                 self.look()

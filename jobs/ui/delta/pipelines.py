@@ -227,11 +227,7 @@ def pipelines(known: Known, ends: EndOffsets, now_ms: int) -> list[Pipeline]:
 
 
 def timeline_of(pipeline: Pipeline, events: Iterable[Event] = ()) -> Timeline:
-    """Return a query's newest batches.
-
-    Raises:
-        OffsetStoreError: if a table cannot be read.
-    """
+    """Return a query's newest batches. Raises OffsetStoreError if a table cannot be read."""
     commits, found = list[VersionState](), list(events)
     for sink in pipeline.sinks:
         with sink.watch.followed.lock:

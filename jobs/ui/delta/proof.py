@@ -67,11 +67,7 @@ class Proof:
 
 
 def prove(watch: TableWatch, owner: Owner, start: int, end: int) -> Proof:
-    """Check whether offsets ``[start, end)`` of an owner were written once.
-
-    Raises:
-        OffsetStoreError: if the log cannot be read.
-    """
+    """Check whether offsets ``[start, end)`` of an owner were written once. Raises OffsetStoreError if not readable."""
     with watch.followed.lock:
         audit, reading = watch.look(), watch.followed.reading()
         found = list(reading.ranges.overlapping(owner, start, end))

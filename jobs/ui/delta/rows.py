@@ -153,11 +153,7 @@ def _is_elsewhere(path: str) -> bool:
 
 
 def check_searchable(table: DeltaTable) -> None:
-    """Check that a table's files alone show its rows.
-
-    Raises:
-        UnsearchableError: if they do not.
-    """
+    """Check that a table's files alone show its rows. Raises UnsearchableError if they do not."""
     features = set(table.protocol().reader_features or ()) & _UNREADABLE_FEATURES
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         features.add("columnMapping")

@@ -74,11 +74,7 @@ class TableWatch:
         return self._reader(reading).read(range(first, max(first - count, oldest - 1), -1))
 
     def read(self, numbers: Iterable[int]) -> list[VersionState]:
-        """Return these versions, in this order, without those no longer kept.
-
-        Raises:
-            OffsetStoreError: if one cannot be read.
-        """
+        """Return these versions, in this order, if they are still kept. Raises OffsetStoreError if unreadable."""
         reader, found = self._reader(self.followed.reading()), list[VersionState]()
         for number in numbers:
             with contextlib.suppress(LogFileMissingError):
@@ -86,11 +82,7 @@ class TableWatch:
         return found
 
     def version(self, number: int) -> VersionState:
-        """Return one version.
-
-        Raises:
-            LogFileMissingError: if it is not kept.
-        """
+        """Return one version. Raises LogFileMissingError if it is not kept."""
         return self._reader(self.followed.reading()).read([number])[0]
 
     def files(self) -> FilesState:
@@ -124,11 +116,7 @@ class TableWatches:
         self._watches: OrderedDict[str, TableWatch] = OrderedDict()
 
     def at(self, place: str) -> TableWatch:
-        """Return the table at a location.
-
-        Raises:
-            ValueError: if it is not one.
-        """
+        """Return the table at a location. Raises ValueError if it is not one."""
         with self._lock:
             watch = self._watches.pop(place, None)
             if watch is None:

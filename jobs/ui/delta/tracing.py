@@ -89,11 +89,7 @@ def coordinates_of(schema: pa.Schema) -> Coordinates | None:
 
 
 def trace_rows(watch: TableWatch, wanted: Sequence[Condition]) -> tuple[RowsFound, list[RowTrace]]:
-    """Find rows, and the origin of each.
-
-    Raises:
-        ConditionError, UnsearchableError, OffsetStoreError: as `find_rows`.
-    """
+    """Find rows, and their origins. Raises ConditionError, UnsearchableError or OffsetStoreError as `find_rows`."""
     watch.look()
     location, options = watch.followed.location, watch.followed.storage_options
     table = load_table(location, options)
@@ -104,11 +100,7 @@ def trace_rows(watch: TableWatch, wanted: Sequence[Condition]) -> tuple[RowsFoun
 
 
 def trace_record(watch: TableWatch, topic: str, partition: int, offset: int) -> RecordTrace:
-    """Find the commits that cover a record, and its rows.
-
-    Raises:
-        OffsetStoreError: if the table cannot be read.
-    """
+    """Find the commits that cover a record, and its rows. Raises OffsetStoreError if the table cannot be read."""
     audit = watch.look()
     with watch.followed.lock:
         covering = watch.followed.reading().ranges.covering(topic, partition, offset)

@@ -1,7 +1,4 @@
-"""Versions of a table, a page at a time: the kind of each commit, and its offsets.
-
-Only the commits of the page are read, and cached: a commit never changes.
-"""
+"""Versions of a table, a page at a time: only its commits are read, and cached, as a commit never changes."""
 
 from __future__ import annotations
 
@@ -89,12 +86,7 @@ class Versions:
         self._lock = threading.Lock()
 
     def read(self, versions: Iterable[int]) -> list[VersionState]:
-        """Read these commits.
-
-        Raises:
-            LogFileMissingError: if one is not kept.
-            OffsetStoreError: if one cannot be read.
-        """
+        """Read these commits. Raises LogFileMissingError if one is not kept, or OffsetStoreError if not readable."""
         wanted = list(versions)
         with self._lock:
             found = {version: self._kept[version] for version in wanted if version in self._kept}

@@ -114,10 +114,7 @@ class Messages:
     def _part(
         self, partition: int, extent: tuple[int, int], count: int, most_bytes: int, deadline: float, *, forward: bool
     ) -> _Part:
-        """Read the first or last records of a partition.
-
-        If few offsets have a record, it stops at the deadline.
-        """
+        """Read the first or last records of a partition. If few offsets have a record, it stops at the deadline."""
         (at, end), found, width = extent if forward else extent[::-1], list[FetchedRecord](), count
         while at != end and not (found and (len(found) >= count or most_bytes <= 0)):
             if width > count and self._clock() > deadline:

@@ -61,12 +61,7 @@ def plan(options: Mapping[str, str], group_id: str, target: Target) -> list[Move
 
 
 def move(options: Mapping[str, str], group_id: str, target: Target, planned: str) -> list[Move]:
-    """Execute `plan` if it is unchanged, by its `fingerprint`.
-
-    Raises:
-        RefusedError: it has changed, or the group has members.
-        OffsetStoreError, KafkaError, OSError: as `plan`.
-    """
+    """Execute the `plan` of a `fingerprint`. Raises RefusedError if it has changed, or members exist, or as `plan`."""
     with closing(Client(read_settings(options))) as client:
         group, moves = KafkaGroupOffsets(client, group_id), list[Move]()
         try:

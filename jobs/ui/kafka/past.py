@@ -1,12 +1,10 @@
-"""Earlier end offsets of logs: their growth rate, and when an offset was written.
-
-Pure: time is a parameter, in seconds of a monotonic clock. One thread writes, others may read.
-"""
+"""Earlier end offsets of logs: their growth, and when an offset was written. Pure; only one thread may write."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from sparkonce.offset_store.group import Slot
 
@@ -38,7 +36,7 @@ class EndOffsetHistory:
     def before(self, now_s: float, age_s: float) -> tuple[float, Ends]:
         """Return the end offsets of about ``age_s`` ago, or the oldest ones, and their age in seconds."""
         moments = self._moments
-        at = max(bisect_right(moments, now_s - age_s, key=_moment) - 1, 0)
+        at = max(bisect_right(moments, now_s - age_s, key=itemgetter(0)) - 1, 0)
         return (now_s - moments[at][0], moments[at][1]) if moments else (0.0, {})
 
     def written_at(self, slot: Slot, offset: int) -> float | None:
@@ -52,10 +50,6 @@ class EndOffsetHistory:
         if begin == UNKNOWN:
             return None
         return then_s + (now_s - then_s) * (offset - begin + 1) / (now[slot] - begin)
-
-
-def _moment(moment: tuple[float, Ends]) -> float:
-    return moment[0]
 
 
 TREND_S = 30.0

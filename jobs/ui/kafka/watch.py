@@ -33,11 +33,7 @@ class ClusterWatch:
     """One cluster."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """``options`` have the prefix ``kafka.``.
-
-        Raises:
-            OptionError: one is invalid.
-        """
+        """``options`` have the prefix ``kafka.``. Raises OptionError if one is invalid."""
         self.options = {**PATIENCE, **options}
         settings, past = read_settings(self.options), EndOffsetHistory()
         self.servers = settings.servers_text

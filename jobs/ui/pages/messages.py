@@ -133,10 +133,7 @@ def _begin(chosen: str, at: str) -> str:
 
 
 def _screen(site: Site, topic: TopicState, asked: PageRequest, query: Query) -> tuple[Screen, Sequence[Row]]:
-    """Return what is asked for; it is read again only if the log has changed since.
-
-    Only rows are cached: records may be large.
-    """
+    """Return what is asked for; read again only if the log has changed. Only rows are cached: records may be large."""
     chosen = [
         each for each in topic.partitions if not query.wanted.partitions or each.partition in query.wanted.partitions
     ]

@@ -53,11 +53,7 @@ def _glance(watch: TableWatch, until_s: float) -> TableSummary:
 
 
 def table_of(site: Site, key: str) -> TableWatch:
-    """Return the table of an address.
-
-    Raises:
-        NoSuchThingError: if there is none.
-    """
+    """Return the table of an address. Raises NoSuchThingError if there is none."""
     watch = site.delta.named(key, site.tables())
     if watch is None:
         raise NoSuchThingError(f"No table has the name {key}. It may have been moved, or deleted.")

@@ -14,11 +14,7 @@ AT_ONCE = 250
 
 
 def topic_of(site: Site, name: str) -> TopicState:
-    """Return a topic.
-
-    Raises:
-        NoSuchThingError: there is none.
-    """
+    """Return a topic. Raises NoSuchThingError if there is none."""
     if site.cluster is None:
         raise NoSuchThingError("No brokers were named: start it with --bootstrap-servers HOST:PORT.")
     result, found = site.cluster.topic(name)

@@ -20,11 +20,7 @@ class GroupListing:
 
 
 def list_groups(client: Client) -> list[GroupListing]:
-    """Return all groups of all brokers, sorted.
-
-    Raises:
-        KafkaUnreachableError, KafkaError: if a broker does not answer, or returns an error.
-    """
+    """Return all brokers' groups, sorted. Raises KafkaUnreachableError or KafkaError if one does not answer."""
 
     def attempt() -> list[GroupListing]:
         found = []

@@ -47,12 +47,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def wrap(raw: socket.socket, tls: Tls, host: str) -> ssl.SSLSocket:
-    """Start TLS on a connection.
-
-    Raises:
-        OptionError: as `tls_context`.
-        OSError: if the two sides do not agree, or the connection breaks.
-    """
+    """Start TLS. Raises OptionError as `tls_context`, or OSError if the two sides do not agree."""
     try:
         wrapped = tls_context(tls).wrap_socket(raw, server_hostname=host)
     except ssl.SSLCertVerificationError as error:

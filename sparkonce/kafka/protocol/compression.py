@@ -42,11 +42,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buffer:
-    """Decompress `data`; `Compression.NONE` returns it unchanged.
-
-    Raises:
-        CorruptBatchError: if the codec is unknown, the data is damaged, or it decompresses to more than `limit` bytes.
-    """
+    """Decompress `data` (or not: `Compression.NONE`). Raises CorruptBatchError, also beyond `limit` bytes."""
     return data if codec == Compression.NONE else b"".join(inflated_pieces(codec, data, limit))
 
 

@@ -1,8 +1,4 @@
-"""The control record that ends a transaction in a partition: Kafka's EndTransactionMarker.
-
-It is the only record of a transactional control batch. Its key has the outcome, commit or abort,
-its value the epoch of the coordinator that wrote it.
-"""
+"""The record that ends a transaction in a partition, alone in its batch: Kafka's EndTransactionMarker."""
 
 from __future__ import annotations
 
@@ -41,11 +37,7 @@ def encode_end_marker(
 
 
 def read_end_marker(record: Record) -> EndMarker | None:
-    """Parse a control record; None if it is of another type.
-
-    Raises:
-        CorruptBatchError: if key or value are too short.
-    """
+    """Parse a control record; None if it is of another type. Raises CorruptBatchError if key or value are too short."""
     kind = control_type(record)
     if kind is None:
         return None

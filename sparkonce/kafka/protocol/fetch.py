@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 
 from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.kafka.protocol.primitives import (
-    ZERO_UUID,
     Buffer,
     Reader,
     put_array_length,
@@ -28,8 +27,10 @@ from sparkonce.kafka.protocol.produce import (
     NodeEndpoint,
     encode_endpoints,
     leader_tag,
+    put_topic,
     read_endpoints,
     read_leader,
+    read_topic,
 )
 
 FLEXIBLE_FROM = 12
@@ -157,11 +158,7 @@ Part = Buffer | FileSlice
 
 
 def decode_request(version: int, body: Buffer) -> FetchRequest:
-    """Decode a request's body.
-
-    Raises:
-        ProtocolError: if the body is not exactly one request.
-    """
+    """Decode a request's body. Raises ProtocolError if the body is not exactly one request."""
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
     replica_id = reader.int32() if version < _REPLICA_STATE_FROM else -1
@@ -170,7 +167,7 @@ def decode_request(version: int, body: Buffer) -> FetchRequest:
     session_id, session_epoch = reader.unpack(_SESSION) if version >= 7 else (0, -1)
     topics = []
     for _ in range(reader.array_length(flexible)):
-        name, topic_id = _read_topic(reader, version, flexible)
+        name, topic_id = read_topic(reader, version, flexible)
         partitions = [_read_partition(reader, version, flexible) for _ in range(reader.array_length(flexible))]
         if flexible:
             reader.tagged_fields()
@@ -209,7 +206,7 @@ def encode_request(version: int, request: FetchRequest) -> bytearray:
         out += _SESSION.pack(request.session_id, request.session_epoch)
     put_array_length(out, len(request.topics), flexible)
     for topic in request.topics:
-        _put_topic(out, version, flexible, topic.name, topic.topic_id)
+        put_topic(out, version, flexible, topic.name, topic.topic_id)
         put_array_length(out, len(topic.partitions), flexible)
         for partition in topic.partitions:
             _put_partition(out, version, flexible, partition)
@@ -235,7 +232,7 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
         out = bytearray(_TOP_V7.pack(response.throttle_time_ms, response.error_code, response.session_id))
     put_array_length(out, len(response.topics), flexible)
     for topic in response.topics:
-        _put_topic(out, version, flexible, topic.name, topic.topic_id)
+        put_topic(out, version, flexible, topic.name, topic.topic_id)
         put_array_length(out, len(topic.partitions), flexible)
         for result in topic.partitions:
             _put_result(out, version, flexible, result)
@@ -266,17 +263,13 @@ def parts_size(parts: Sequence[Part]) -> int:
 
 
 def decode_response(version: int, body: Buffer) -> FetchResponse:
-    """Decode a response's body; the records are slices of `body`.
-
-    Raises:
-        ProtocolError: if the body is not exactly one response.
-    """
+    """Decode a response's body; records are slices of `body`. Raises ProtocolError if it is not one response."""
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
     throttle_time_ms, error_code, session_id = reader.unpack(_TOP_V7) if version >= 7 else (reader.int32(), 0, 0)
     topics = []
     for _ in range(reader.array_length(flexible)):
-        name, topic_id = _read_topic(reader, version, flexible)
+        name, topic_id = read_topic(reader, version, flexible)
         partitions = [_read_result(reader, version, flexible) for _ in range(reader.array_length(flexible))]
         if flexible:
             reader.tagged_fields()
@@ -288,19 +281,6 @@ def decode_response(version: int, body: Buffer) -> FetchResponse:
             endpoints = read_endpoints(tags[0])
     reader.finish()
     return FetchResponse(topics, error_code, session_id, throttle_time_ms, endpoints)
-
-
-def _read_topic(reader: Reader, version: int, flexible: bool) -> tuple[str, uuid.UUID]:
-    if version >= TOPIC_ID_FROM:
-        return "", reader.uuid()
-    return reader.string(flexible), ZERO_UUID
-
-
-def _put_topic(out: bytearray, version: int, flexible: bool, name: str, topic_id: uuid.UUID) -> None:
-    if version >= TOPIC_ID_FROM:
-        out += topic_id.bytes
-    else:
-        put_string(out, name, flexible)
 
 
 def _read_partition(reader: Reader, version: int, flexible: bool) -> FetchPartition:
@@ -341,7 +321,7 @@ def _put_partition(out: bytearray, version: int, flexible: bool, wanted: FetchPa
 def _read_forgotten(reader: Reader, version: int, flexible: bool) -> Sequence[ForgottenTopic]:
     forgotten = []
     for _ in range(reader.array_length(flexible)):
-        name, topic_id = _read_topic(reader, version, flexible)
+        name, topic_id = read_topic(reader, version, flexible)
         indexes = [reader.int32() for _ in range(reader.array_length(flexible))]
         if flexible:
             reader.tagged_fields()
@@ -352,7 +332,7 @@ def _read_forgotten(reader: Reader, version: int, flexible: bool) -> Sequence[Fo
 def _put_forgotten(out: bytearray, version: int, flexible: bool, forgotten: Sequence[ForgottenTopic]) -> None:
     put_array_length(out, len(forgotten), flexible)
     for topic in forgotten:
-        _put_topic(out, version, flexible, topic.name, topic.topic_id)
+        put_topic(out, version, flexible, topic.name, topic.topic_id)
         put_array_length(out, len(topic.partitions), flexible)
         for index in topic.partitions:
             out += _INT32.pack(index)

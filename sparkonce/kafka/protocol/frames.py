@@ -100,11 +100,7 @@ def framed_response(api_key: int, api_version: int, correlation_id: int, body: B
 
 
 def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple[int, int]:
-    """Parse the header at the start of a response frame: return the correlation id, and the position of the body.
-
-    Raises:
-        ProtocolError: if the bytes are not a header.
-    """
+    """Return a response's correlation id, and its body's position. Raises ProtocolError for a bad header."""
     reader = Reader(frame)
     correlation_id = reader.int32()
     if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
@@ -113,11 +109,7 @@ def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple
 
 
 def frame_size(size_bytes: Buffer, limit: int) -> int:
-    """Read the four size bytes of a frame.
-
-    Raises:
-        ProtocolError: if the size is negative or beyond `limit` bytes.
-    """
+    """Read the four size bytes of a frame. Raises ProtocolError if the size is negative or beyond `limit` bytes."""
     (size,) = SIZE.unpack(size_bytes)
     if not 0 <= size <= limit:
         raise ProtocolError(f"frame of {size} bytes; at most {limit} are accepted here{_hint(bytes(size_bytes))}")

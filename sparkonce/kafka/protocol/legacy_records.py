@@ -43,11 +43,7 @@ _FIRST_FIELD = 18
 
 
 def check_any(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check the batch at `position`, of any format, whose header is known: length, magic, checksum.
-
-    Raises:
-        CorruptBatchError: if any of them is wrong.
-    """
+    """Check length, magic and checksum of the batch at `position`, of any format. Raises CorruptBatchError."""
     if header.magic == MAGIC or header.magic not in (0, 1):
         records.check_whole(buffer, position, header)
         return
@@ -63,11 +59,7 @@ def check_any(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[Record]:
-    """Decode the one batch in `batch`, of any format.
-
-    Raises:
-        CorruptBatchError: if it is damaged, or decompresses to more than the limit in bytes.
-    """
+    """Decode one batch of any format. Raises CorruptBatchError if it is damaged, or decompresses to too many bytes."""
     header = read_header(batch)
     if header.magic >= MAGIC or header.magic < 0:
         return records.decode_records(batch, inflated_limit)
@@ -98,11 +90,7 @@ def encode_message_set(
     compression: Compression = Compression.NONE,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """Build messages with the offsets of the records, compressed into one wrapper if requested.
-
-    Raises:
-        ValueError: if there is no record, or these formats do not have the compression.
-    """
+    """Build messages, in one wrapper if compressed. Raises ValueError without records or for a newer codec."""
     if not messages:
         raise ValueError("a message set needs at least one message")
     if compression == Compression.ZSTD:

@@ -31,11 +31,7 @@ class _LightPackage(ModuleType):
 
 
 def keep_kafka_light() -> None:
-    """Put the stand-in in place, unless `kafka` is imported already.
-
-    Raises:
-        ModuleNotFoundError: if kafka-python is not installed.
-    """
+    """Put the stand-in in place, unless `kafka` is imported. Raises ModuleNotFoundError without kafka-python."""
     _stand_in("kafka", "kafka-python")
 
 

@@ -47,11 +47,7 @@ class Reader:
         return self._end - self.position
 
     def finish(self) -> None:
-        """Check that the message ends here.
-
-        Raises:
-            ProtocolError: if bytes are left.
-        """
+        """Check that the message ends here. Raises ProtocolError if bytes are left."""
         if self.position != self._end:
             raise ProtocolError(f"{self._end - self.position} bytes left over after the message")
 
@@ -209,11 +205,7 @@ def put_varint(out: bytearray, value: int) -> None:
 
 
 def put_string(out: bytearray, value: str | None, flexible: bool) -> None:
-    """Append a string or null.
-
-    Raises:
-        ValueError: if the string exceeds the protocol's limit.
-    """
+    """Append a string or null. Raises ValueError if the string exceeds the protocol's limit."""
     data = None if value is None else value.encode()
     if data is not None and len(data) > MAX_STRING_BYTES:
         raise ValueError(f"string of {len(data)} bytes; the protocol carries at most {MAX_STRING_BYTES}")

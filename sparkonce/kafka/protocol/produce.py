@@ -128,7 +128,7 @@ def decode_request(version: int, body: Buffer) -> ProduceRequest:
     acks, timeout_ms = reader.unpack(_ACKS_AND_TIMEOUT)
     topics = []
     for _ in range(reader.array_length(flexible)):
-        name, topic_id = _read_topic(reader, version, flexible)
+        name, topic_id = read_topic(reader, version, flexible)
         partitions = []
         for _ in range(reader.array_length(flexible)):
             partitions.append(ProducePartition(reader.int32(), reader.nullable_bytes(flexible)))
@@ -193,7 +193,7 @@ def encode_request_parts(version: int, request: ProduceRequest) -> list[Buffer]:
     out += _ACKS_AND_TIMEOUT.pack(request.acks, request.timeout_ms)
     put_array_length(out, len(request.topics), flexible)
     for topic in request.topics:
-        _put_topic(out, version, flexible, topic.name, topic.topic_id)
+        put_topic(out, version, flexible, topic.name, topic.topic_id)
         put_array_length(out, len(topic.partitions), flexible)
         for partition in topic.partitions:
             out += _INDEX.pack(partition.partition)
@@ -219,7 +219,7 @@ def encode_response(version: int, response: ProduceResponse) -> bytearray:
     out = bytearray()
     put_array_length(out, len(response.topics), flexible)
     for topic in response.topics:
-        _put_topic(out, version, flexible, topic.name, topic.topic_id)
+        put_topic(out, version, flexible, topic.name, topic.topic_id)
         put_array_length(out, len(topic.partitions), flexible)
         for partition in topic.partitions:
             _put_result(out, version, flexible, partition)
@@ -243,7 +243,7 @@ def _encode_one(version: int, response: ProduceResponse) -> bytearray | None:
     if result[5:] != _NOTHING_WRONG:
         return None
     out = bytearray((_ONE,))
-    _put_topic(out, version, True, name, topic_id)
+    put_topic(out, version, True, name, topic_id)
     out.append(_ONE)
     out += _RESULT.pack(*result[:5])
     out += _END_OF_ONE
@@ -251,16 +251,12 @@ def _encode_one(version: int, response: ProduceResponse) -> bytearray | None:
 
 
 def decode_response(version: int, body: Buffer) -> ProduceResponse:
-    """Decode a response's body.
-
-    Raises:
-        ProtocolError: if the body is not exactly one response.
-    """
+    """Decode a response's body. Raises ProtocolError if the body is not exactly one response."""
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
     topics = []
     for _ in range(reader.array_length(flexible)):
-        name, topic_id = _read_topic(reader, version, flexible)
+        name, topic_id = read_topic(reader, version, flexible)
         partitions = [_read_result(reader, version, flexible) for _ in range(reader.array_length(flexible))]
         if flexible:
             reader.tagged_fields()
@@ -275,13 +271,15 @@ def decode_response(version: int, body: Buffer) -> ProduceResponse:
     return ProduceResponse(topics, throttle_time_ms, endpoints)
 
 
-def _read_topic(reader: Reader, version: int, flexible: bool) -> tuple[str, uuid.UUID]:
+def read_topic(reader: Reader, version: int, flexible: bool) -> tuple[str, uuid.UUID]:
+    """Read a topic, by its id from version 13 on, as in Fetch."""
     if version >= TOPIC_ID_FROM:
         return "", reader.uuid()
     return reader.string(flexible), ZERO_UUID
 
 
-def _put_topic(out: bytearray, version: int, flexible: bool, name: str, topic_id: uuid.UUID) -> None:
+def put_topic(out: bytearray, version: int, flexible: bool, name: str, topic_id: uuid.UUID) -> None:
+    """Write a topic, by its id from version 13 on, as in Fetch."""
     if version >= TOPIC_ID_FROM:
         out += topic_id.bytes
     else:

@@ -53,20 +53,12 @@ class FoundRecord(NamedTuple):
 
 
 def inflate(batch: Buffer, header: BatchHeader, limit: int = MAX_INFLATED_BYTES) -> bytes:
-    """Return the decompressed records of the one batch in `batch`.
-
-    Raises:
-        CorruptBatchError: if they cannot be decompressed, or to more than `limit` bytes.
-    """
+    """Return the records of the batch, decompressed. Raises CorruptBatchError if impossible, or beyond `limit`."""
     return bytes(decompress(header.compression, memoryview(batch)[HEADER_BYTES : header.size], limit))
 
 
 def find_records(header: BatchHeader, body: bytes, chunk: int) -> Iterator[list[FoundRecord]]:
-    """Find the records of a batch in its decompressed bytes, at most `chunk` at a time.
-
-    Raises:
-        CorruptBatchError: if the bytes do not match the header.
-    """
+    """Find the records in a batch's decompressed bytes, `chunk` at a time. Raises CorruptBatchError at a mismatch."""
     position = 0
     left = header.record_count
     if left < 0:

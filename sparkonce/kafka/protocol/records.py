@@ -182,11 +182,7 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Iterate over the whole batches of `buffer`: their positions and headers; an incomplete one at the end is skipped.
-
-    Raises:
-        CorruptBatchError: if a batch's length or magic is invalid.
-    """
+    """Iterate over whole batches of `buffer`: positions and headers. Raises CorruptBatchError if one is bad."""
     end = len(buffer)
     while end - position >= HEADER_BYTES:
         header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
@@ -199,11 +195,7 @@ def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def validate(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Check the whole batch at `position`: length, magic, CRC-32C; returns its header.
-
-    Raises:
-        CorruptBatchError: if any of them is wrong.
-    """
+    """Check length, magic and CRC-32C of the batch at `position`; return its header. Raises CorruptBatchError."""
     header = read_header(buffer, position)
     check_whole(buffer, position, header)
     return header
@@ -251,11 +243,7 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytearray:
-    """Build one batch; the records' own offsets are ignored and count up from `base_offset`.
-
-    Raises:
-        ValueError: if there is no record.
-    """
+    """Build a batch of records, whose offsets become `base_offset` and up. Raises ValueError if there is none."""
     if not records:
         raise ValueError("a batch needs at least one record")
     base_timestamp = records[0].timestamp
@@ -342,11 +330,7 @@ def decode_all(buffer: Buffer) -> Iterable[Record]:
 
 
 def control_type(record: Record) -> ControlType | None:
-    """Return the type of a control record, or None if clients skip it.
-
-    Raises:
-        CorruptBatchError: if its key is too short.
-    """
+    """Return a control record's type, None if clients skip it. Raises CorruptBatchError if its key is too short."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise CorruptBatchError(f"control record at offset {record.offset} has no type in its key")
     kind = _CONTROL_KEY.unpack_from(record.key)[1]

@@ -146,7 +146,7 @@ def test_every_claim_has_an_epoch_of_its_own_and_aborts_what_was_open(
 
 STEPS: dict[str, Callable[[TransactionClient, ProducerIdentity, str], None]] = {
     "add_partitions": lambda client, identity, topic: client.add_partitions(identity, [(topic, 0)]),
-    "add_offsets": lambda client, identity, topic: client.add_offsets(identity, "group"),
+    "add_offsets": lambda client, identity, topic: client.add_partitions(identity, (), "group"),
     "commit_offsets": lambda client, identity, topic: client.commit_offsets(
         identity, "group", {(INPUT, 0): CommittedOffset(1)}
     ),
@@ -161,7 +161,7 @@ def test_whoever_lost_the_id_is_fenced(
 ) -> None:
     lost = transactions.init_producer_id(name, TIMEOUT_MS)
     transactions.add_partitions(lost, [(topic, 0)])
-    transactions.add_offsets(lost, "group")
+    transactions.add_partitions(lost, (), "group")
     transactions.init_producer_id(name, TIMEOUT_MS)
     with pytest.raises(FencedProducerError, match="group" if "offsets" in step else name):
         STEPS[step](transactions, lost, topic)
@@ -214,7 +214,7 @@ def test_rights_that_are_missing_are_named(
         shared_broker.faults.fail(code, api="AddOffsetsToTxn", times=1),
         pytest.raises(TransactionError, match=HINTS[code]),
     ):
-        transactions.add_offsets(identity, "group")
+        transactions.add_partitions(identity, (), "group")
 
 
 def test_a_topic_that_does_not_exist_is_refused_in_the_end(impatient: TransactionClient, name: str) -> None:
@@ -225,7 +225,7 @@ def test_a_topic_that_does_not_exist_is_refused_in_the_end(impatient: Transactio
 
 def test_offsets_of_a_topic_of_another_cluster(impatient: TransactionClient, name: str) -> None:
     identity = impatient.init_producer_id(name, TIMEOUT_MS)
-    impatient.add_offsets(identity, f"group-{name}")
+    impatient.add_partitions(identity, (), f"group-{name}")
     with pytest.raises(TransactionError, match="on the cluster that the sink writes to"):
         impatient.commit_offsets(identity, f"group-{name}", {("elsewhere", 0): CommittedOffset(1)})
 
@@ -236,7 +236,7 @@ def test_offsets_count_when_their_transaction_is_committed(
 ) -> None:
     identity, group = transactions.init_producer_id(name, TIMEOUT_MS), KafkaGroupOffsets(observer, f"group-{name}")
     offsets = {(INPUT, 0): CommittedOffset(7, "note"), (INPUT, 1): CommittedOffset(9)}
-    transactions.add_offsets(identity, f"group-{name}")
+    transactions.add_partitions(identity, (), f"group-{name}")
     transactions.commit_offsets(identity, f"group-{name}", offsets)
     transactions.end(identity, commit=commit)
     assert group.fetch() == (offsets if commit else {})
@@ -248,7 +248,7 @@ APIS = ["FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsTo
 
 def whole_transaction(client: Client, transactions: TransactionClient, name: str, topic: str) -> None:
     identity = begin(transactions, client, name, topic)
-    transactions.add_offsets(identity, f"group-{name}")
+    transactions.add_partitions(identity, (), f"group-{name}")
     transactions.commit_offsets(identity, f"group-{name}", {(INPUT, 0): CommittedOffset(7)})
     assert transactions.open_transactions(name) == [name]
     assert transactions.describe([name])[name].is_of(identity)

@@ -280,7 +280,7 @@ def test_a_decision_on_its_way(pipeline: Pipeline, command: Command) -> None:
     """A driver that died while it decided: its transaction is shown, and an abort settles it."""
     task = pipeline.task(0)
     pipeline.driver.transactions.add_partitions(pipeline.identity, [(pipeline.decision_topic, 0)])
-    pipeline.driver.transactions.add_offsets(pipeline.identity, pipeline.app_id)
+    pipeline.driver.transactions.add_partitions(pipeline.identity, (), pipeline.app_id)
     status, application = command.listed(pipeline)
     assert status == 0
     assert {each["transactionalId"]: each["why"] for each in application["open"]} == {

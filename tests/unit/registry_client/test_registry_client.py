@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka.schema_registry import (
-    ConfigCompatibilityLevel,
     Schema,
     SchemaReference,
     SchemaRegistryClient,
-    ServerConfig,
 )
 
 from sparkonce import EmbeddedBroker, EmbeddedRegistry
@@ -125,25 +123,10 @@ def test_what_is_not_there(registry: Registry) -> None:
 
 def test_what_is_not_accepted(registry: Registry) -> None:
     registry.register("strict", record("a"))
-    assert registry.compatible("strict", record("a", "b"))
-    assert not registry.compatible("strict", record("b"))
-    assert registry.compatible("nowhere yet", record("b"))
     with pytest.raises(RejectedSchemaError, match="subject strict"):
         registry.register("strict", record("b"))
-    for ask in (registry.register, registry.compatible):
-        with pytest.raises(RejectedSchemaError, match="subject strict"):
-            ask("strict", RegisteredSchema(AVRO, '{"type": "nothing"}'))
-
-
-def test_compatibility_is_with_all_versions_where_the_subject_says_so(
-    registry: Registry, theirs: SchemaRegistryClient
-) -> None:
-    for version in (record("a"), record("a", "b")):
-        registry.register("all", version)
-    theirs.set_config("all", ServerConfig(compatibility=ConfigCompatibilityLevel.FORWARD_TRANSITIVE))
-    assert registry.compatible("all", record("a", "c"))
-    theirs.set_config("all", ServerConfig(compatibility=ConfigCompatibilityLevel.BACKWARD_TRANSITIVE))
-    assert not registry.compatible("all", record("b"))
+    with pytest.raises(RejectedSchemaError, match="subject strict"):
+        registry.register("strict", RegisteredSchema(AVRO, '{"type": "nothing"}'))
 
 
 def test_references_are_read_in_order_and_written_as_they_were(
