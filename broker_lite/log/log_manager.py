@@ -24,7 +24,6 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -33,8 +32,8 @@ from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.flush_state import FAILED
 from sparkonce.broker_lite.log.offset_files import OffsetFiles, note_lost, note_shorter
-from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.storage import Flush, Lock, Storage
+from sparkonce.broker_lite.log.partition_log import PartitionLog, close_together
+from sparkonce.broker_lite.log.storage import Lock, Storage
 from sparkonce.broker_lite.log.topics import Topic, WantedTopic
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
@@ -46,8 +45,6 @@ MAX_PARTITIONS_PER_TOPIC: Final = 10_000
 EPOCH_JUMP: Final = 1_000
 """At most so many leader epochs are skipped at a start. Otherwise two copies of one directory, started equally often,
 would use the same epochs for different records, and readers could not tell the two logs apart (KIP-320)."""
-_CLOSED_AT_ONCE: Final = 64
-"""Of so many logs the files are flushed together when the broker stops; their descriptors are open meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -436,10 +433,7 @@ class LogManager:
                 pass
             for name, (topic_id, _) in list(self._prepared.items()):
                 self.end_preparation(name, topic_id)
-            failures: list[OSError] = []
-            logs = self._partitions()
-            while some := list(islice(logs, _CLOSED_AT_ONCE)):
-                failures += _close(some, now_ms)
+            failures = close_together(self._partitions(), now_ms)
             self.checkpoint()
             if not self._is_written:
                 self._write_topics()
@@ -586,22 +580,3 @@ class LogManager:
         content = topics_file.Content(self._kept, self.leader_epoch, self.deletions, self.metadata_position)
         self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", topics_file.encode(content), durable=True)
         self._is_written = True
-
-
-def _close(logs: Iterable[PartitionLog], now_ms: int) -> list[OSError]:
-    """Close logs cleanly; return the errors of those that could not be."""
-    failures: list[OSError] = []
-    begun: list[tuple[PartitionLog, Flush | None]] = []
-    for log in logs:
-        try:
-            begun.append((log, log.begin_close()))
-        except OSError as error:
-            failures.append(error)
-            log.abandon()
-    for log, flush in begun:
-        try:
-            log.close(now_ms, flush)
-        except OSError as error:
-            failures.append(error)
-            log.abandon()
-    return failures

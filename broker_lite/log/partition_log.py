@@ -14,7 +14,8 @@ import contextlib
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.log.local_log import Appended, LocalLog
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.log.storage import Flush, Storage
 
 
-__all__ = ["HIGH_WATERMARK", "Appended", "OverlappingBatchError", "PartitionLog"]
+__all__ = ["HIGH_WATERMARK", "Appended", "OverlappingBatchError", "PartitionLog", "close_together"]
 
 HIGH_WATERMARK: Final = -1
 """Passed to `delete_records`: delete up to the high watermark."""
+_CLOSED_AT_ONCE: Final = 64
+"""Of so many logs the files are flushed together when the broker stops; their descriptors are open meanwhile."""
 
 
 class OverlappingBatchError(KafkaError):
@@ -346,3 +349,24 @@ class PartitionLog(LocalLog):
         if self._unsafe_ends is not None:
             safe = self.high_watermark
             self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if safe <= marker < end)
+
+
+def close_together(logs: Iterable[PartitionLog], now_ms: int) -> list[OSError]:
+    """Close logs cleanly, and flush many of them at a time; return the errors of those that could not be."""
+    failures: list[OSError] = []
+    left = iter(logs)
+    while some := list(islice(left, _CLOSED_AT_ONCE)):
+        begun: list[tuple[PartitionLog, Flush | None]] = []
+        for log in some:
+            try:
+                begun.append((log, log.begin_close()))
+            except OSError as error:
+                failures.append(error)
+                log.abandon()
+        for log, flush in begun:
+            try:
+                log.close(now_ms, flush)
+            except OSError as error:
+                failures.append(error)
+                log.abandon()
+    return failures
