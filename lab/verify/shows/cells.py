@@ -1,0 +1,65 @@
+"""A cell of ``--show``: a fault, and whose source and sink it strikes: ours, or Spark's own beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lab.verify.cells import Result, Shows
+from sparkonce.exactly_once.guarantee import Guarantee
+
+
+class Show(Enum):
+    """What is shown."""
+
+    DOUBLED_ROWS = "doubled-rows"
+
+
+class Fault(Enum):
+    """What happens to a query or its driver."""
+
+    TASK_RAISES = "task-raises"
+    TASK_DIES = "task-dies"
+    """SIGKILL of the Python process of a task."""
+    DRIVER = "driver-killed"
+    CHECKPOINT = "no-checkpoint"
+    """The checkpoint is deleted after the query has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCell:
+    """One fault of one pipeline."""
+
+    show: Show
+    fault: Fault
+    result: Result
+    by_spark: bool = False
+    """Whether source and sink are Spark's own."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of its sink."""
+        return Guarantee.AT_LEAST_ONCE if self.by_spark else Guarantee.EXACTLY_ONCE
+
+    @property
+    def must_show(self) -> Shows:
+        """What its result must show: a comparison proves nothing if Spark's own sink is right, too."""
+        return Shows.DUPLICATES if self.by_spark else Shows.NEITHER
+
+    @property
+    def name(self) -> str:
+        """A name that is a valid file name, and the same in every run."""
+        parts = [self.show.value, self.result.value, self.fault.value]
+        return "_".join([*parts, *(["sparks-own"] if self.by_spark else [])])
+
+
+def cells_of(show: Show) -> tuple[ShowCell, ...]:
+    """Return the cells of a show, in one fixed order."""
+    result, beside = _FAULTS[show]
+    return tuple(ShowCell(show, fault, result, by_spark) for fault in beside for by_spark in (True, False))
+
+
+_FAULTS = {
+    Show.DOUBLED_ROWS: (Result.TOPIC, (Fault.TASK_RAISES, Fault.TASK_DIES, Fault.DRIVER, Fault.CHECKPOINT)),
+}
+"""The result and faults of cells."""

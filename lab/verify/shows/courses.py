@@ -1,0 +1,75 @@
+"""The courses of cells with one query: what is done to it, equal for Spark's own source and sink and for ours.
+
+A fault of a task or driver strikes in the middle of the last of two batches, when rows of the failing task are in the
+output topic, committed or not. Spark runs a task that fails again, within the same batch. A driver that is started
+again with its checkpoint runs the batch once more. Deleting a checkpoint deletes all that Spark remembers of the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lab.verify.records import PARTITIONS, await_uncommitted
+from lab.verify.shows.cells import Fault
+from lab.verify.shows.copies import HELD_PARTITION, STEP
+from lab.verify.shows.stage import ShowError, Stage, wait
+from sparkonce.crash_points import CrashAction
+from sparkonce.jobs.shared.crash_plans import arm, fired, release
+
+RECORDS = 20_000
+"""Fewer would not fill the buffers between the steps of a query: no row would be sent before its task is struck."""
+BATCHES = 2
+HELD_AT = RECORDS // PARTITIONS * 3 // 4
+ARROW_RECORDS = 100
+ROWS_LIMIT_S = 60.0
+SESSION = {
+    "spark.master": "local[2,4]",  # two cores; a task may fail three times
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),  # a task passes its rows on in small batches
+}
+_ACTIONS = {Fault.TASK_RAISES: CrashAction.RAISE, Fault.TASK_DIES: CrashAction.KILL}
+
+
+def course(stage: Stage) -> None:
+    """Run a cell.
+
+    Raises:
+        ShowError, LoadError: if it cannot be shown.
+        SessionError: if Spark's session cannot be used.
+    """
+    stage.copy = replace(stage.copy, records_per_batch=RECORDS // BATCHES)
+    stage.send(range(RECORDS))
+    if stage.cell.fault is Fault.CHECKPOINT:
+        stage.run()
+        stage.lose_checkpoint()
+        stage.run()
+    else:
+        _strike_while_sending(stage)
+
+
+def _strike_while_sending(stage: Stage) -> None:
+    stage.copy = replace(stage.copy, held_at=HELD_AT)
+    fault, plans, session = stage.cell.fault, stage.engine.crash_folder, stage.engine.session()
+    where = f"{stage.copy.app_id_of_step}:{STEP.value}"
+    hold = arm(plans, f"{stage.folder.name}.hold", f"{where}@0={CrashAction.HOLD.value}")
+    query = stage.start(session)
+    wait(lambda: fired(hold) is not None or session.ended(query)[0], "the fault")
+    if fired(hold) is None:
+        raise ShowError(f"the query ended before a task came to the fault: {session.ended(query)[1]}")
+    _await_rows(stage)
+    stage.note("fault", fault.value)
+    if fault in _ACTIONS:
+        arm(plans, f"{stage.folder.name}.strike", f"{where}@1={_ACTIONS[fault].value}")
+        release(hold)
+        stage.run(session, query)
+    else:
+        session.kill()
+        stage.run()
+
+
+def _await_rows(stage: Stage) -> None:
+    """Wait until a row that the waiting task has passed on is in the output topic, committed or not."""
+    assert stage.copy.output_topic is not None
+    offsets = range(HELD_AT - HELD_AT // 6, HELD_AT - ARROW_RECORDS)  # well within the last batch
+    records = stage.copy.records([offset * PARTITIONS + HELD_PARTITION for offset in offsets])
+    wanted = {value for _, _, value in records}.__contains__
+    await_uncommitted(stage.copy.bootstrap_servers, stage.copy.output_topic, PARTITIONS, wanted, ROWS_LIMIT_S)
