@@ -13,6 +13,7 @@ class Show(Enum):
     """What is shown."""
 
     DOUBLED_ROWS = "doubled-rows"
+    LOST_CHECKPOINT = "lost-checkpoint"
 
 
 class Fault(Enum):
@@ -24,6 +25,8 @@ class Fault(Enum):
     DRIVER = "driver-killed"
     CHECKPOINT = "no-checkpoint"
     """The checkpoint is deleted after the query has ended."""
+    CHECKPOINT_AND_STORE = "no-checkpoint-no-store"
+    """The same without ``offsetStore``: the source begins at ``startingOffsets``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,13 @@ class ShowCell:
 
 def cells_of(show: Show) -> tuple[ShowCell, ...]:
     """Return the cells of a show, in one fixed order."""
-    result, beside = _FAULTS[show]
-    return tuple(ShowCell(show, fault, result, by_spark) for fault in beside for by_spark in (True, False))
+    result, beside, alone = _FAULTS[show]
+    both = (ShowCell(show, fault, result, by_spark) for fault in beside for by_spark in (True, False))
+    return (*both, *(ShowCell(show, *each) for each in alone))
 
 
 _FAULTS = {
-    Show.DOUBLED_ROWS: (Result.TOPIC, (Fault.TASK_RAISES, Fault.TASK_DIES, Fault.DRIVER, Fault.CHECKPOINT)),
+    Show.DOUBLED_ROWS: (Result.TOPIC, (Fault.TASK_RAISES, Fault.TASK_DIES, Fault.DRIVER, Fault.CHECKPOINT), ()),
+    Show.LOST_CHECKPOINT: (Result.APPEND, (Fault.CHECKPOINT,), ((Fault.CHECKPOINT_AND_STORE, Result.APPEND),)),
 }
-"""The result and faults of cells."""
+"""The result and faults of cells beside Spark's own, and what is shown of ours alone."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from deltalake import DeltaTable
+
 from lab.verify.records import PARTITIONS, await_uncommitted
-from lab.verify.shows.cells import Fault
+from lab.verify.shows.cells import Fault, Show
 from lab.verify.shows.copies import HELD_PARTITION, STEP
 from lab.verify.shows.stage import ShowError, Stage, wait
 from sparkonce.crash_points import CrashAction
 from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
-RECORDS = 20_000
+RECORDS, LATER = 20_000, 2_000
 """Fewer would not fill the buffers between the steps of a query: no row would be sent before its task is struck."""
 BATCHES = 2
 HELD_AT = RECORDS // PARTITIONS * 3 // 4
@@ -38,12 +40,44 @@ def course(stage: Stage) -> None:
     """
     stage.copy = replace(stage.copy, records_per_batch=RECORDS // BATCHES)
     stage.send(range(RECORDS))
-    if stage.cell.fault is Fault.CHECKPOINT:
+    if stage.cell.show is Show.LOST_CHECKPOINT:
+        _lose_checkpoint(stage)
+    elif stage.cell.fault is Fault.CHECKPOINT:
         stage.run()
         stage.lose_checkpoint()
         stage.run()
     else:
         _strike_while_sending(stage)
+
+
+def _lose_checkpoint(stage: Stage) -> None:
+    """Lose it where nothing new has arrived, then (ours) where something has."""
+    stage.copy = replace(stage.copy, from_store=stage.cell.fault is Fault.CHECKPOINT, records_per_batch=RECORDS + LATER)
+    stage.run()
+    stage.lose_checkpoint()
+    stage.run()
+    if stage.cell.by_spark:
+        return
+    stage.send(range(RECORDS, RECORDS + LATER))
+    stage.lose_checkpoint()
+    if not stage.copy.from_store:
+        _expect_refusal(stage)
+        stage.copy = replace(stage.copy, from_store=True)  # as the error says, with a new checkpoint
+        stage.lose_checkpoint()
+    stage.run()
+
+
+def _expect_refusal(stage: Stage) -> None:
+    """Run a query whose batch has old records and new ones: it must stop, and leave the table as it was."""
+    table = DeltaTable(stage.copy.table, storage_options=dict(stage.copy.storage_options) or None)
+    before, session = table.version(), stage.engine.session()
+    error = stage.end(session, stage.start(session))
+    if error is None or "OffsetMismatchError" not in error:
+        raise ShowError(f"a batch with an overlap did not stop the query as it should: {error}")
+    table.update_incremental()
+    if table.version() != before:
+        raise ShowError("the query stopped, and has changed the table")
+    stage.remark = f"refused: {error}"
 
 
 def _strike_while_sending(stage: Stage) -> None:

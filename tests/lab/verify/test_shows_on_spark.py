@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from lab.peers import jvm_session
 from lab.verify.shows.cells import Show, cells_of
-from lab.verify.shows.courses import RECORDS
+from lab.verify.shows.courses import LATER, RECORDS
 from sparkonce.jobs.shared.jars import PeerMissingError
 
 pytestmark = pytest.mark.spark
@@ -29,6 +31,23 @@ def show(folder: Path, name: str, limit_s: float, *words: str) -> str:
     return told
 
 
+def rows_of(folder: Path) -> Counter[int]:
+    """Return how many records have so many rows, in the one table of a run with one cell."""
+    (log,) = folder.glob("*/*/_delta_log")
+    keys = DeltaTable(log.parent).to_pyarrow_table(columns=["key"])["key"].to_pylist()
+    return Counter(Counter(keys).values())
+
+
+@pytest.mark.timeout(300)
+def test_ours_has_each_record_once_after_a_lost_checkpoint(tmp_path: Path) -> None:
+    for number, cell in enumerate(cell for cell in cells_of(Show.LOST_CHECKPOINT) if not cell.by_spark):
+        folder = tmp_path / str(number)
+        told = show(folder, "lost-checkpoint", 280, "--cell", cell.name)
+        assert rows_of(folder) == {1: RECORDS + LATER}
+    assert "refused: sparkonce.exactly_once.errors.OffsetMismatchError: batch 0 of query" in told
+    assert "has an overlap with the table's offsets" in told
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_ours_doubles_no_rows_under_kills(tmp_path: Path) -> None:
@@ -38,7 +57,9 @@ def test_ours_doubles_no_rows_under_kills(tmp_path: Path) -> None:
 @pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("name", "kafka"), [("doubled-rows", "embedded"), ("doubled-rows", "real")])
+@pytest.mark.parametrize(
+    ("name", "kafka"), [("lost-checkpoint", "embedded"), ("doubled-rows", "embedded"), ("doubled-rows", "real")]
+)
 def test_sparks_own_doubles_rows_where_ours_doubles_none(name: str, kafka: str, tmp_path: Path) -> None:
     try:
         jvm_session()
