@@ -70,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument(
         "--show", choices=_names(Show), help="these cells beside Spark's own source and sink, instead of the matrix"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of these choices (default: 0)")
+    parser.add_argument("--pauses", type=int, default=6, help="of each cell with two drivers (default: 6)")
+    parser.add_argument("--seed", type=int, default=0, help="of choices, and of the moments of pauses (default: 0)")
     _choice(parser, "--guarantee", _names(Guarantee))
     _choice(parser, "--point", [point.value for point in POINTS])
     _choice(parser, "--kind", _names(Kind))
@@ -181,6 +182,8 @@ def _shown(options: argparse.Namespace) -> tuple[ShowCell, ...]:
     others = (options.guarantee, options.point, options.kind, options.result, options.path, options.setback)
     if any((*others, options.query, options.state, options.fault, options.cluster, options.master)):
         raise ValueError("--show has cells of its own, among which --cell chooses: leave out options of other cells")
+    if options.pauses < 1:
+        raise ValueError(f"--pauses {options.pauses}: expected at least 1")
     return cells_of(Show(options.show))
 
 
@@ -297,7 +300,7 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
         crashes = engine.run(_of(possible, Cell))
         setbacks = SetBackEngine(engine).run(_of(possible, SetBackCell))
         faults = ClusterEngine(engine, cluster).run(_of(possible, ClusterCell))
-        beside = shows_engine.run(_of(possible, ShowCell), engine)
+        beside = shows_engine.run(_of(possible, ShowCell), engine, options.pauses, options.seed)
         for outcome in chain[AnyOutcome](crashes, setbacks, faults, beside):
             outcomes.append(outcome)
             show.outcome(outcome)

@@ -12,6 +12,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 class Show(Enum):
     """What is shown."""
 
+    TWO_DRIVERS = "two-drivers"
     DOUBLED_ROWS = "doubled-rows"
     LOST_CHECKPOINT = "lost-checkpoint"
 
@@ -19,6 +20,10 @@ class Show(Enum):
 class Fault(Enum):
     """What happens to a query or its driver."""
 
+    PAUSED_IN_TURN = "paused-in-turn"
+    """Each of two drivers is paused in turn, at crash points and at moments drawn from a seed."""
+    PRESUMED_DEAD = "presumed-dead"
+    """A driver is paused after rows were sent; another one takes over its checkpoint; then the first resumes."""
     TASK_RAISES = "task-raises"
     TASK_DIES = "task-dies"
     """SIGKILL of the Python process of a task."""
@@ -64,6 +69,11 @@ def cells_of(show: Show) -> tuple[ShowCell, ...]:
 
 
 _FAULTS = {
+    Show.TWO_DRIVERS: (
+        Result.TOPIC,
+        (Fault.PRESUMED_DEAD,),
+        ((Fault.PAUSED_IN_TURN, Result.APPEND), (Fault.PAUSED_IN_TURN, Result.TOPIC)),
+    ),
     Show.DOUBLED_ROWS: (Result.TOPIC, (Fault.TASK_RAISES, Fault.TASK_DIES, Fault.DRIVER, Fault.CHECKPOINT), ()),
     Show.LOST_CHECKPOINT: (Result.APPEND, (Fault.CHECKPOINT,), ((Fault.CHECKPOINT_AND_STORE, Result.APPEND),)),
 }

@@ -7,10 +7,13 @@ again with its checkpoint runs the batch once more. Deleting a checkpoint delete
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 from deltalake import DeltaTable
 
+from lab.spark_process import Login, SparkProcess
+from lab.verify.engine import SESSION as SESSION_OF_CELLS
 from lab.verify.records import PARTITIONS, await_uncommitted
 from lab.verify.shows.cells import Fault, Show
 from lab.verify.shows.copies import HELD_PARTITION, STEP
@@ -95,9 +98,14 @@ def _strike_while_sending(stage: Stage) -> None:
         arm(plans, f"{stage.folder.name}.strike", f"{where}@1={_ACTIONS[fault].value}")
         release(hold)
         stage.run(session, query)
-    else:
+    elif fault is Fault.DRIVER:
         session.kill()
         stage.run()
+    else:
+        _take_over(stage, session)
+        release(hold)
+        session.resume()
+        stage.remark = f"the driver that was presumed dead: {stage.end(session, query) or 'went on without an error'}"
 
 
 def _await_rows(stage: Stage) -> None:
@@ -107,3 +115,13 @@ def _await_rows(stage: Stage) -> None:
     records = stage.copy.records([offset * PARTITIONS + HELD_PARTITION for offset in offsets])
     wanted = {value for _, _, value in records}.__contains__
     await_uncommitted(stage.copy.bootstrap_servers, stage.copy.output_topic, PARTITIONS, wanted, ROWS_LIMIT_S)
+
+
+def _take_over(stage: Stage, paused: SparkProcess) -> None:
+    """Let another driver run the query to its end, with the checkpoint of the one that is paused."""
+    paused.pause()
+    folder = stage.folder / "another"
+    folder.mkdir()
+    conf = {**SESSION_OF_CELLS, **stage.engine.conf, **SESSION}
+    with closing(SparkProcess(conf, folder, Login(folder))) as other:
+        stage.run(other)

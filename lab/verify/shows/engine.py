@@ -10,19 +10,22 @@ from lab.spark_process import SessionError
 from lab.verify.cells import Outcome
 from lab.verify.engine import Engine
 from lab.verify.outcomes import outcome
-from lab.verify.shows import courses
-from lab.verify.shows.cells import ShowCell
+from lab.verify.shows import courses, two_drivers
+from lab.verify.shows.cells import Fault, ShowCell
 from lab.verify.shows.stage import Stage
 
 
-def run(cells: Sequence[ShowCell], engine: Engine) -> Iterator[Outcome[ShowCell]]:
+def run(cells: Sequence[ShowCell], engine: Engine, pauses: int, seed: int) -> Iterator[Outcome[ShowCell]]:
     """Run cells on the Kafka and in the sessions of an `Engine`, and yield each outcome."""
     for cell in cells:
         engine.charge(cell.show.value)
         engine.use(courses.SESSION)
         stage = Stage.begin(cell, engine)
         try:
-            courses.course(stage)
+            if cell.fault is Fault.PAUSED_IN_TURN:
+                two_drivers.course(stage, pauses, seed)
+            else:
+                courses.course(stage)
         except SessionError:
             raise  # no cell can run
         except Exception as error:  # an error of one cell does not affect the others

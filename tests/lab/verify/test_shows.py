@@ -53,10 +53,11 @@ def test_a_show_has_cells_of_its_own_and_its_page_names_them(show: Show) -> None
     [
         (["--kind", "exception"], "cells of its own"),
         (["--cluster"], "cells of its own"),
+        (["--pauses", "0"], "--pauses 0"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(options("--show", "doubled-rows", *words)) == 2
+    assert run(options("--show", "two-drivers", *words)) == 2
     assert said in capsys.readouterr().err
 
 
@@ -166,7 +167,7 @@ def test_a_peer_must_double_rows_and_ours_must_not(
     for number, (cell, query, lost, duplicated) in enumerate(each_case):
         engine = FakeEngine(kafka, tmp_path / str(number))
         engine.query = query
-        (found,) = shows_engine.run([cell], engine)
+        (found,) = shows_engine.run([cell], engine, 1, 0)
         assert (found.lost, found.duplicated, found.records, found.fired) == (lost, duplicated, 20, True)
         good.append((found.wrong is None, is_good([found])))
     assert good == [(True, True), (False, False), (False, False)]
