@@ -1,1 +1,1 @@
-"""The laboratory: crash matrix, duel, simulator, benchmarks, histories, comparisons with Spark's own pipeline."""
+"""The laboratory: crash matrix, simulator, benchmarks, histories."""

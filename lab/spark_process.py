@@ -14,8 +14,10 @@ import json
 import os
 import re
 import select
+import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +31,7 @@ from sparkonce.jobs.shared.child_process import (
     event_writer,
     kill_processes,
     processes_with,
+    session_members,
 )
 
 if TYPE_CHECKING:
@@ -94,6 +97,16 @@ class SparkProcess(ChildProcess):
         """SIGKILL the session and its descendants; executors on a cluster notice that it is gone."""
         return super().kill()
 
+    def pause(self) -> None:
+        """Stop the session and its descendants (SIGSTOP); returns when all are stopped."""
+        while running := [each for each in session_members(self.pid) if not _is_stopped(each)]:
+            _signal(running, signal.SIGSTOP)
+            time.sleep(LOOK_EVERY_S)  # again for processes forked meanwhile
+
+    def resume(self) -> None:
+        """Continue them (SIGCONT)."""
+        _signal(session_members(self.pid), signal.SIGCONT)
+
     def executor_processes(self) -> Iterator[psutil.Process]:
         """Yield the session's processes on this machine outside it: executors, Python workers."""
         for process in processes_with(FOLDER_VARIABLE, self._crash_folder):
@@ -114,6 +127,21 @@ class SparkProcess(ChildProcess):
         except ChildEndedError:
             return True, SESSION_ENDED
         return name in self._ends, self._ends.get(name)
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE))
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return True
 
 
 class _Session:

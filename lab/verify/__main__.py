@@ -24,6 +24,7 @@ from enum import Enum
 from itertools import chain
 from typing import TypeVar
 
+from lab.peers import jvm_session
 from lab.spark_process import SessionError
 from lab.standalone import StandaloneCluster, StandaloneError, check_master
 from lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
@@ -50,6 +51,8 @@ from lab.verify.setback.cells import (
 )
 from lab.verify.setback.engine import SetBackEngine
 from lab.verify.show import open_show
+from lab.verify.shows import engine as shows_engine
+from lab.verify.shows.cells import Show, ShowCell, cells_of
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.arguments import empty_folder, result_file, working_folder
 from sparkonce.jobs.shared.command_line import run_module
@@ -64,7 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="few cells: every point with what it can show, every two other values"
     )
     size.add_argument("--pairs", action="store_true", help="cells in which every two values are together that can be")
-    parser.add_argument("--seed", type=int, default=0, help="of these choices (default: 0)")
+    size.add_argument(
+        "--show", choices=_names(Show), help="these cells beside Spark's own source and sink, instead of the matrix"
+    )
+    parser.add_argument("--pauses", type=int, default=6, help="of each cell with two drivers (default: 6)")
+    parser.add_argument("--seed", type=int, default=0, help="of choices, and of the moments of pauses (default: 0)")
     _choice(parser, "--guarantee", _names(Guarantee))
     _choice(parser, "--point", [point.value for point in POINTS])
     _choice(parser, "--kind", _names(Kind))
@@ -100,7 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(moto's S3 server); on S3 no checkpoints are set back",
     )
     parser.add_argument(
-        "--without-merge", action="store_true", help="leave out what delta-spark writes, which needs its jars"
+        "--without-merge",
+        action="store_true",
+        help="leave out what delta-spark or Spark's own connector writes, which needs their jars",
     )
     parser.add_argument("--report", type=result_file, metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", type=result_file, metavar="FILE", help="write the outcomes there")
@@ -138,8 +147,8 @@ def _choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str], 
     parser.add_argument(option, action="append", choices=names, metavar="NAME", help=f"{what}: {', '.join(names)}")
 
 
-AnyChosen = Cell | SetBackCell | ClusterCell
-CellT = TypeVar("CellT", Cell, SetBackCell, ClusterCell)
+AnyChosen = Cell | SetBackCell | ClusterCell | ShowCell
+CellT = TypeVar("CellT", Cell, SetBackCell, ClusterCell, ShowCell)
 
 
 def choose(options: argparse.Namespace) -> list[AnyChosen]:
@@ -148,19 +157,7 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
     Raises:
         ValueError: for a cell's name that does not exist, or if no cell matches.
     """
-    of_setbacks, of_crashes = options.setback or options.query or options.state, options.point or options.kind
-    on_a_cluster = options.cluster or options.master
-    elsewhere = on_a_cluster or options.store != LOCAL_KIND
-    if options.fault and not on_a_cluster:
-        raise ValueError("--fault needs --cluster or --master")
-    if of_setbacks and options.store != LOCAL_KIND:
-        raise ValueError(f"--store {options.store}: checkpoints are set back in local folders only")
-    crashes = [] if of_setbacks or options.fault else _crashes(options)
-    setbacks = (
-        [] if of_crashes or options.fault or options.path or (elsewhere and not of_setbacks) else _setbacks(options)
-    )
-    faults = [] if of_setbacks or options.kind or not on_a_cluster else _faults(options)
-    cells: list[AnyChosen] = [*crashes, *setbacks, *faults]
+    cells = list[AnyChosen](_shown(options)) if options.show else _of_dimensions(options)
     if options.without_merge:
         cells = [cell for cell in cells if not needs_delta_spark(cell)]
     if options.cell:
@@ -178,6 +175,33 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
     if not cells:
         raise ValueError("no cell matches these options; --list without them names all")
     return cells
+
+
+def _shown(options: argparse.Namespace) -> tuple[ShowCell, ...]:
+    """Return the cells of a show."""
+    others = (options.guarantee, options.point, options.kind, options.result, options.path, options.setback)
+    if any((*others, options.query, options.state, options.fault, options.cluster, options.master)):
+        raise ValueError("--show has cells of its own, among which --cell chooses: leave out options of other cells")
+    if options.pauses < 1:
+        raise ValueError(f"--pauses {options.pauses}: expected at least 1")
+    return cells_of(Show(options.show))
+
+
+def _of_dimensions(options: argparse.Namespace) -> list[AnyChosen]:
+    """Return the cells of the matrix and of the other dimensions."""
+    of_setbacks, of_crashes = options.setback or options.query or options.state, options.point or options.kind
+    on_a_cluster = options.cluster or options.master
+    elsewhere = on_a_cluster or options.store != LOCAL_KIND
+    if options.fault and not on_a_cluster:
+        raise ValueError("--fault needs --cluster or --master")
+    if of_setbacks and options.store != LOCAL_KIND:
+        raise ValueError(f"--store {options.store}: checkpoints are set back in local folders only")
+    crashes = [] if of_setbacks or options.fault else _crashes(options)
+    setbacks = (
+        [] if of_crashes or options.fault or options.path or (elsewhere and not of_setbacks) else _setbacks(options)
+    )
+    faults = [] if of_setbacks or options.kind or not on_a_cluster else _faults(options)
+    return [*crashes, *setbacks, *faults]
 
 
 def _crashes(options: argparse.Namespace) -> list[Cell]:
@@ -214,7 +238,9 @@ def _wants(options: argparse.Namespace, option: str, value: Enum) -> bool:
 
 
 def needs_delta_spark(cell: AnyChosen) -> bool:
-    """Whether a cell needs delta-spark's jars."""
+    """Whether a cell needs delta-spark's jars, or those of Spark's own connector."""
+    if isinstance(cell, ShowCell):
+        return cell.by_spark
     return cell.sink in SINKS_BY_DELTA_SPARK if isinstance(cell, SetBackCell) else cell.result in BY_DELTA_SPARK
 
 
@@ -222,6 +248,8 @@ def shows(cell: AnyChosen) -> Shows:
     """Return what a cell's result must show."""
     if isinstance(cell, ClusterCell):
         return shown_on_a_cluster(cell)
+    if isinstance(cell, ShowCell):
+        return cell.must_show
     return must_show(cell) if isinstance(cell, Cell) else Shows.NEITHER
 
 
@@ -272,7 +300,8 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
         crashes = engine.run(_of(possible, Cell))
         setbacks = SetBackEngine(engine).run(_of(possible, SetBackCell))
         faults = ClusterEngine(engine, cluster).run(_of(possible, ClusterCell))
-        for outcome in chain[AnyOutcome](crashes, setbacks, faults):
+        beside = shows_engine.run(_of(possible, ShowCell), engine, options.pauses, options.seed)
+        for outcome in chain[AnyOutcome](crashes, setbacks, faults, beside):
             outcomes.append(outcome)
             show.outcome(outcome)
     result = result_line(outcomes)
@@ -308,9 +337,9 @@ def _settings(cells: Sequence[AnyChosen], store: Store, scheme: str) -> tuple[di
     if not any(needs_delta_spark(cell) for cell in cells):
         return plain, None
     try:
-        merging = merge_session(scheme)
+        merging = jvm_session() if any(isinstance(cell, ShowCell) for cell in cells) else merge_session(scheme)
     except PeerMissingError as error:
-        return plain, f"delta-spark's jars are missing: {error}"
+        return plain, f"jars are missing: {error}; --without-merge does without them"
     return {**plain, **merging, "spark.jars": ",".join([merging["spark.jars"], *jars])}, None
 
 

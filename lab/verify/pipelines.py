@@ -158,17 +158,19 @@ def _ranges(
     return ranges
 
 
-def _columns(spark: SparkSession, pipeline: Pipeline, offset_store: str, columns: Sequence[str]) -> DataFrame:
-    if pipeline.is_direct:
+def read(spark: SparkSession, pipeline: Pipeline, offset_store: str | None, columns: Sequence[str]) -> DataFrame:
+    """Return these columns of the topic's records, or the ranges of records on the direct path."""
+    if pipeline.is_direct and offset_store is not None:
         return _ranges(spark, pipeline, offset_store, columns)
     return _records(spark, pipeline, offset_store).select(*columns)
 
 
 def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    return _into_table(_columns(spark, pipeline, f"delta:{pipeline.table}", COLUMNS), pipeline)
+    return into_table(read(spark, pipeline, f"delta:{pipeline.table}", COLUMNS), pipeline)
 
 
-def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
+def into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
+    """Write rows by `delta_once`."""
     return (
         rows.writeStream.format("delta_once")
         .option("path", pipeline.table)
@@ -179,9 +181,13 @@ def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
 
 
 def _sending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    records = _columns(spark, pipeline, f"group:{pipeline.app_id}", ("key", "value"))
+    return into_topic(read(spark, pipeline, f"group:{pipeline.app_id}", ("key", "value")), pipeline)
+
+
+def into_topic(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
+    """Write rows by `kafka_once`."""
     writer = (
-        records.writeStream.format("kafka_once")
+        rows.writeStream.format("kafka_once")
         .option("topic", pipeline.output_topic)
         .option("appId", pipeline.app_id)
         .options(**pipeline.query_options)
@@ -198,7 +204,7 @@ def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWrite
 
 
 def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    writer = _into_table((_unparsed if pipeline.is_direct else _marked)(spark, pipeline), pipeline)
+    writer = into_table((_unparsed if pipeline.is_direct else _marked)(spark, pipeline), pipeline)
     writer = writer.option("mergeSchema", "true").option("deadLetters", f"topic:{pipeline.output_topic}")
     return _with_kafka(writer, pipeline)
 

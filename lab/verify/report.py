@@ -12,12 +12,14 @@ from enum import Enum
 from html import escape
 from itertools import groupby
 
-from lab.verify.cells import Cell, Kind, Outcome, RecordPath, Result, Shows, path_words
+from lab.verify.cells import AnyCell, Cell, Kind, Outcome, RecordPath, Result, Shows, path_words
 from lab.verify.cluster.cells import ClusterCell
+from lab.verify.cluster.section import cell_details
 from lab.verify.cluster.section import section as faults_section
 from lab.verify.report_timeline import TIMELINE_STYLE, steps, timeline
 from lab.verify.setback.cells import SetBackCell
 from lab.verify.setback.tables import section
+from lab.verify.shows.cells import ShowCell
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.crash_plans import POINTS
@@ -93,17 +95,19 @@ def page(
     made: str = "",
     setbacks: Sequence[Outcome[SetBackCell]] = (),
     faults: Sequence[Outcome[ClusterCell]] = (),
+    beside: Sequence[Outcome[ShowCell]] = (),
 ) -> str:
     """Return the whole page as text.
 
     ``result`` is the last line that the command printed. Cells of ``possible`` that did not run are shown as such.
-    ``made`` is the command that made the page, and when. ``setbacks`` and ``faults``, those of a
-    cluster, have separate parts.
+    ``made`` is the command that made the page, and when. ``setbacks``, ``faults``, those of a
+    cluster, and ``beside``, those of a show, have separate parts.
     """
     wrong = [outcome for outcome in outcomes if verdict_of(outcome) is Verdict.WRONG]
     right = [outcome for outcome in outcomes if verdict_of(outcome) is not Verdict.WRONG]
-    bad = sum(each.wrong is not None for each in setbacks) + sum(each.wrong is not None for each in faults)
-    state, words = _headline(len(outcomes) + len(setbacks) + len(faults), len(wrong) + bad)
+    others: list[Outcome[AnyCell]] = [*setbacks, *faults, *beside]
+    bad = sum(each.wrong is not None for each in others)
+    state, words = _headline(len(outcomes) + len(others), len(wrong) + bad)
     body = f"""<h1>Every crash, every guarantee</h1>
 <p>Each cell is one pipeline from a topic to a Delta table or another topic that was made to fail once, and was started
 again. What it wrote was then held against the topic's records alone.</p>
@@ -116,7 +120,7 @@ again. What it wrote was then held against the topic's records alone.</p>
 <h2>Cell by cell</h2>
 <p>The two writes of a batch are its rows and its offsets; the red line is where the crash fell.</p>
 {"".join(details(outcome) for outcome in [*sorted(wrong, key=_order), *sorted(right, key=_order)])}
-{section(setbacks)}{faults_section(faults)}"""
+{section(setbacks)}{faults_section(faults)}{"".join(cell_details(each) for each in beside)}"""
     return document("python -m lab.verify", STYLE + TIMELINE_STYLE, body)
 
 

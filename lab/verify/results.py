@@ -15,9 +15,10 @@ from lab.verify.cells import Cell, Outcome
 from lab.verify.cluster.cells import ClusterCell
 from lab.verify.matrix import full
 from lab.verify.setback.cells import SetBackCell
+from lab.verify.shows.cells import ShowCell
 from sparkonce.exactly_once.guarantee import Guarantee
 
-AnyOutcome = Outcome[Cell] | Outcome[SetBackCell] | Outcome[ClusterCell]
+AnyOutcome = Outcome[Cell] | Outcome[SetBackCell] | Outcome[ClusterCell] | Outcome[ShowCell]
 
 
 def result_line(outcomes: Sequence[AnyOutcome]) -> str:
@@ -61,7 +62,8 @@ def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse
         crashes = [each for each in outcomes if isinstance(each.cell, Cell)]
         setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]
         faults = [each for each in outcomes if isinstance(each.cell, ClusterCell)]
-        texts[options.report] = page(crashes, result, full(), _made(), setbacks, faults)
+        beside = [each for each in outcomes if isinstance(each.cell, ShowCell)]
+        texts[options.report] = page(crashes, result, full(), _made(), setbacks, faults, beside)
     good = True
     for path, text in texts.items():
         try:

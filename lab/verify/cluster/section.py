@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from lab.verify.cells import Outcome
+from lab.verify.cells import AnyCell, Outcome
 from lab.verify.cluster.cells import ClusterCell, Fault
 from lab.verify.report_timeline import steps, timeline
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -24,7 +24,7 @@ def section(outcomes: Sequence[Outcome[ClusterCell]]) -> str:
     ]
     ran = [line for line in lines if any(slot != _NEVER for slot in line[1:])]
     head = ["fault of the cluster", *(guarantee.value for guarantee in _GUARANTEES)]
-    details = (_details(each) for each in sorted(outcomes, key=lambda each: (each.wrong is None, each.cell.name)))
+    details = (cell_details(each) for each in sorted(outcomes, key=lambda each: (each.wrong is None, each.cell.name)))
     return f'<h2>Faults of the cluster</h2><div class="scroll">{table(head, ran)}</div>{"".join(details)}'
 
 
@@ -38,12 +38,13 @@ def _slot(outcomes: Sequence[Outcome[ClusterCell]], fault: Fault, guarantee: Gua
     return f"{held}: {lost} lost, {duplicated} twice"
 
 
-def _details(outcome: Outcome[ClusterCell]) -> str:
+def cell_details(outcome: Outcome[AnyCell]) -> str:
+    """Return what a cell showed, with its timeline."""
     sign, is_open = ("✓", "") if outcome.wrong is None else ("✗", " open")
     told = (
         f"Must show: {outcome.must_show.value}. {outcome.lost} lost, {outcome.duplicated} twice of {outcome.records}."
     )
-    parts = [f"<p>{escape(text)}</p>" for text in (outcome.wrong, told, *outcome.errors) if text]
+    parts = [f"<p>{escape(text)}</p>" for text in (outcome.wrong, told, outcome.remark, *outcome.errors) if text]
     parts.append(f'<div class="scroll">{timeline(outcome.moments)}</div>')
     parts.append(table(("", "seconds", "lane", "what"), steps(outcome.moments)))
     name = f"{sign} {escape(outcome.cell.name)}"

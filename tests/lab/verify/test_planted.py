@@ -1,4 +1,4 @@
-"""Bugs planted into the product: the matrix, or the duel, finds each; without them the same cells are clean.
+"""Bugs planted into the product: the matrix, or cells of two drivers, find each; without them the cells are clean.
 
 Each bug is a `sitecustomize.py` in a folder of `planted/`, which comes into every Python process of the run by
 ``PYTHONPATH``. The judge uses none of the code that is changed.
@@ -108,11 +108,11 @@ MERGE_BUGS = (
 )
 
 
-def laboratory(bug: str | None, command: str, *words: str) -> subprocess.CompletedProcess[str]:
+def laboratory(bug: str | None, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command with a bug in all its processes."""
     path = [str(PROJECT), *([str(PLANTED / bug), str(PLANTED)] if bug else []), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    line = [sys.executable, "-m", f"lab.{command}", *words]
+    line = [sys.executable, "-m", "lab.verify", *words]
     return subprocess.run(
         line, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -123,7 +123,7 @@ def verify(bug: str | None, folder: Path, *cells: str) -> tuple[int, list[dict],
     report = folder / "outcomes.json"
     words = [word for cell in cells for word in ("--cell", cell)]
     words += ["--cluster"] if any(cell.startswith("cluster_") for cell in cells) else []
-    ended = laboratory(bug, "verify", "--json", str(report), *words)
+    ended = laboratory(bug, "--json", str(report), *words)
     told = ended.stdout + ended.stderr[-3000:]
     assert report.exists(), told
     return ended.returncode, json.loads(report.read_text()), told
@@ -190,11 +190,12 @@ def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
     assert not any(outcome["wrong"] for outcome in outcomes)
 
 
-def duel(bug: str, pauses: int) -> tuple[int, int, str]:
+def two_drivers(bug: str, pauses: int) -> tuple[int, int, str]:
     """Let two drivers compete; returns the exit code, how many rows came twice, and all that was printed."""
-    ended = laboratory(bug, "duel", "--pauses", str(pauses), "--seed", "7")
+    words = ["--cell", "two-drivers_append_paused-in-turn", "--pauses", str(pauses), "--seed", "7"]
+    ended = laboratory(bug, "--show", "two-drivers", *words)
     told = ended.stdout + ended.stderr[-3000:]
-    result = re.search(r"^RESULT pauses=\d+ .* lost=0 duplicated=(\d+)$", told, re.MULTILINE)
+    result = re.search(r"^RESULT cells=1 lost=0 duplicated=(\d+) ", told, re.MULTILINE)
     assert result is not None, told
     return ended.returncode, int(result[1]), told
 
@@ -202,8 +203,8 @@ def duel(bug: str, pauses: int) -> tuple[int, int, str]:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", ["comparison_only_before_tasks", "another_handle"])
-def test_the_duel_finds_what_takes_two_drivers(bug: str) -> None:
-    code, duplicated, told = duel(bug, 1)
+def test_two_drivers_find_what_takes_two(bug: str) -> None:
+    code, duplicated, told = two_drivers(bug, 1)
     assert code == 1, told
     assert duplicated > 0, told
 
@@ -212,7 +213,7 @@ def test_the_duel_finds_what_takes_two_drivers(bug: str) -> None:
 @pytest.mark.timeout(600)
 def test_two_commits_that_were_compared_at_once_do_not_both_land() -> None:
     """Delta itself refuses the second: both carry the same transaction ids."""
-    code, duplicated, told = duel("point_after_comparison", 2)  # one for each driver, so that both commit
+    code, duplicated, told = two_drivers("point_after_comparison", 2)  # one for each driver, so that both commit
     assert code == 0, told
     assert duplicated == 0, told
 
