@@ -136,6 +136,11 @@ def test_the_wheel_brings_three_names(installed: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == IMPORTED
 
 
+def test_what_makes_the_pages_of_the_reference_is_not_installed(installed: Path) -> None:
+    sources = (installed / "site").rglob("*.py")
+    assert [path for path in sources if "Generated from the code" in path.read_text()] == []
+
+
 def test_each_command_has_help_also_without_the_extra_that_it_needs(base: Path) -> None:
     done = run(base, "-c", HELP_OF_ALL)
     assert (done.returncode, done.stderr) == (0, "")
