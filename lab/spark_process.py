@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import class_archive
-from sparkonce.crash_points import FOLDER_VARIABLE
-from sparkonce.jobs.shared.child_process import (
+from lab.child_process import (
     ChildEndedError,
     ChildProcess,
     event_writer,
     kill_processes,
     processes_with,
 )
+from sparkonce.crash_points import FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     import psutil

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from sparkonce.jobs.etl.check import Verdict
+from lab.flights_check import Verdict
+from lab.page import document
 from sparkonce.jobs.shared.drawing import Mark, timeline
 from sparkonce.jobs.shared.events import NotedEvent, note
-from sparkonce.jobs.shared.page import document
 from sparkonce.notebook import table
 from sparkonce.offset_store.record import read_history
 

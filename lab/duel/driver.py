@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
+from lab.child_process import event_writer
 from lab.spark_process import essence
 from lab.verify.cells import RecordPath
 from sparkonce.connectors.session import spark_session
-from sparkonce.jobs.shared.child_process import event_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

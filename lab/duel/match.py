@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from lab.crash_plans import fired, release
 from lab.duel.arena import Arena
 from lab.duel.rival import Rival, Stop
 from lab.verify.records import PARTITIONS
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashAction, CrashPlan, CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.jobs.shared.crash_plans import fired, release
 from sparkonce.offset_store.record import CommittedBatch
 
 FINISHED_BATCH = SinkPoint.BEFORE_COMMIT

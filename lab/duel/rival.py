@@ -16,10 +16,10 @@ from pathlib import Path
 
 import psutil
 
+from lab.child_process import ChildEndedError, ChildProcess, session_members
+from lab.crash_plans import arm
 from lab.duel.driver import Settings
 from sparkonce.crash_points import FOLDER_VARIABLE, CrashPlan
-from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess, session_members
-from sparkonce.jobs.shared.crash_plans import arm
 
 LIMIT_S = 240.0
 """The timeout of any wait: Spark's start is the longest."""

@@ -12,6 +12,8 @@ from enum import Enum
 from html import escape
 from itertools import groupby
 
+from lab.crash_plans import POINTS
+from lab.page import document
 from lab.verify.cells import Cell, Kind, Outcome, RecordPath, Result, Shows, path_words
 from lab.verify.cluster.cells import ClusterCell
 from lab.verify.cluster.section import section as faults_section
@@ -20,8 +22,6 @@ from lab.verify.setback.cells import SetBackCell
 from lab.verify.setback.tables import section
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.shared.crash_plans import POINTS
-from sparkonce.jobs.shared.page import document
 from sparkonce.notebook import table
 
 STYLE = """
