@@ -7,13 +7,16 @@ the files against this list.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
+
+from sparkonce.jobs.shared.drawing import CHARACTER, picture, shape, words
 
 FOLDER = Path(__file__).parent / "drawings"
 
-LANE, ROW, TOP, CHARACTER = 240, 44, 64, 6.6
-"""Width of a lane, height of a step, height of the names above them, and width of a character, in pixels."""
+LANE, ROW, TOP = 240, 44, 64
+"""Width of a lane, height of a step, and height of the names above them, in pixels."""
+HEAD = """<defs><marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">
+<path d="M0,0 L9,4 L0,8 z" fill="#2b5fa8"/></marker></defs>"""
 
 STYLE = """
 text{font:13px sans-serif;fill:#222}
@@ -155,20 +158,14 @@ DRAWINGS = {
 def svg(drawing: Drawing) -> str:
     """Draw it."""
     width, height = LANE * len(drawing.lanes), TOP + ROW * len(drawing.steps) + 16
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
-        f"<title>{escape(drawing.sentence)}</title><style>{STYLE}</style>",
-        '<defs><marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">'
-        '<path d="M0,0 L9,4 L0,8 z" fill="#2b5fa8"/></marker></defs>',
-        f'<rect width="{width}" height="{height}" rx="8" fill="#fafafa"/>',
-    ]
+    parts = [f"<style>{STYLE}</style>", HEAD, shape("rect", width=width, height=height, rx=8, fill="#fafafa")]
     for number, name in enumerate(drawing.lanes):
-        parts.append(f'<line class="lane" x1="{_x(number)}" y1="48" x2="{_x(number)}" y2="{height - 8}"/>')
+        parts.append(shape("line", kind="lane", x1=_x(number), y1=48, x2=_x(number), y2=height - 8))
         parts.append(_box(_x(number), 28, len(name) * 8 + 28, name, "box", "name"))
     for number, step in enumerate(drawing.steps):
         y = TOP + ROW * number + 24
         parts.append(_arrow(step, y) if isinstance(step, Message) else _step(step, y))
-    return "\n".join([*parts, "</svg>\n"])
+    return picture(width, height, drawing.sentence, parts, xmlns="http://www.w3.org/2000/svg", width=width) + "\n"
 
 
 def _x(lane: int) -> int:
@@ -178,11 +175,10 @@ def _x(lane: int) -> int:
 def _arrow(step: Message, y: int) -> str:
     start, end = _x(step.sender), _x(step.receiver)
     kind = "arrow refused" if step.refused else "arrow"
-    line = f'<line class="{kind}" x1="{start}" y1="{y}" x2="{end}" y2="{y}" marker-end="url(#head)"/>'
-    middle = (start + end) // 2
-    ground = f'<rect x="{middle - len(step.text) * CHARACTER / 2 - 4:.0f}" y="{y - 20}" '
-    ground += f'width="{len(step.text) * CHARACTER + 8:.0f}" height="16" fill="#fafafa"/>'
-    return f'{line}{ground}<text class="label" x="{middle}" y="{y - 7}">{escape(step.text)}</text>'
+    line = shape("line", kind=kind, x1=start, y1=y, x2=end, y2=y, marker_end="url(#head)")
+    middle, width = (start + end) // 2, len(step.text) * CHARACTER + 8
+    ground = shape("rect", x=middle - width / 2, y=y - 20, width=width, height=16, fill="#fafafa")
+    return line + ground + words(middle, y - 7, step.text, "label")
 
 
 def _step(step: Box, y: int) -> str:
@@ -192,10 +188,8 @@ def _step(step: Box, y: int) -> str:
 
 
 def _box(middle: int, y: int, width: float, text: str, kind: str, style: str) -> str:
-    return (
-        f'<rect class="{kind}" x="{middle - width / 2:.0f}" y="{y - 15}" width="{width:.0f}" height="30" rx="5"/>'
-        f'<text class="{style}" x="{middle}" y="{y + 5}">{escape(text)}</text>'
-    )
+    around = shape("rect", kind=kind, x=middle - width / 2, y=y - 15, width=width, height=30, rx=5)
+    return around + words(middle, y + 5, text, style)
 
 
 if __name__ == "__main__":

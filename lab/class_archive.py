@@ -18,8 +18,8 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from lab.child_process import kill_session
 from sparkonce.connectors.runtime.java_check import java_command
-from sparkonce.jobs.shared.child_process import kill_session
 
 _ON_LINUX = " -Djdk.lang.Process.launchMechanism=VFORK -XX:+UseTransparentHugePages" if sys.platform == "linux" else ""
 SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC{_ON_LINUX}"

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import class_archive
-from sparkonce.crash_points import FOLDER_VARIABLE
-from sparkonce.jobs.shared.child_process import (
+from lab.child_process import (
     ChildEndedError,
     ChildProcess,
     event_writer,
@@ -33,6 +32,7 @@ from sparkonce.jobs.shared.child_process import (
     processes_with,
     session_members,
 )
+from sparkonce.crash_points import FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     import psutil

@@ -29,8 +29,8 @@ from typing import Any, Self, TypeVar
 import pyspark
 
 from lab import class_archive
+from lab.child_process import kill_session, session_members
 from sparkonce.crash_points import FOLDER_VARIABLE
-from sparkonce.jobs.shared.child_process import kill_session, session_members
 
 LIMIT_S = 120.0
 """The time limit for a process to be ready, or for the Master to report a state."""

@@ -1,6 +1,6 @@
 """The options as typed dictionaries: an editor completes names and values, and mypy finds typing errors.
 
-Made from the declarations, by `sparkonce options --python`. The functions check what they are given at once, as the
+Made from the declarations, by `python -m lab.pages .`. The functions check what they are given at once, as the
 format would do later, and return what PySpark's ``options(**…)`` takes.
 """
 

@@ -1,4 +1,4 @@
-"""The command `sparkonce options`: the reference of all options, on the terminal, as in the docs, or as JSON."""
+"""The command `sparkonce options`: the reference of all options, on the terminal, or as JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import json
 import shutil
 import sys
 import textwrap
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import groupby
 
 from sparkonce.connectors.reference.tables import REFERENCES, REFUSED, WITHOUT_EFFECT, Reference, is_used
-from sparkonce.jobs.cli.options_page import groups, markdown, reasons, scope
-from sparkonce.jobs.cli.reference_pages import write_all
-from sparkonce.jobs.cli.typed_options import typed_module
 from sparkonce.jobs.shared.exit_status import GOOD, USAGE
 from sparkonce.settings import Scope, Setting
 
@@ -28,17 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name", nargs="?", metavar="NAME", help="one option, with kafka. or without; or how several begin"
     )
     name.completions = names  # type: ignore[attr-defined]  # for `sparkonce completion`
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="the page of the docs")
-    form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument("--python", action="store_true", help="the module of typed dictionaries")
-    form.add_argument(
-        "--write",
-        type=Path,
-        metavar="CHECKOUT",
-        help="make anew every file that is made from the code: the pages of options, settings, commands, errors and "
-        "the Python API, and connectors/reference/typed_options.py",
-    )
+    parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,12 +36,6 @@ def run(options: argparse.Namespace) -> int:
         return _one(wanted[0], options.name, as_json=options.json)
     if options.json:
         print(json.dumps({each.name: [_plain(entry) for entry in each.entries()] for each in wanted}, indent=1))
-    elif options.python:
-        print(typed_module(), end="")
-    elif options.write:
-        write_all(options.write)
-    elif options.markdown:
-        print("\n".join(markdown(each) for each in wanted), end="")
     else:
         width = max(NARROWEST, shutil.get_terminal_size((100, 24)).columns)
         print("\n".join(text(each, width) for each in wanted), end="")
@@ -127,6 +109,27 @@ def text(reference: Reference, width: int) -> str:
             lines.append(_filled(head + (f"  ({facts})" if facts else ""), width, 2))
             lines.append(_filled(entry.documentation, width, 6))
     return "\n".join(lines) + "\n"
+
+
+def scope(entry: Setting) -> str:
+    """Describe which queries an option is for, if not for all."""
+    return "" if entry.scope is Scope.BOTH else f"{entry.scope} only"
+
+
+def groups(reference: Reference) -> Iterator[tuple[str, list[Setting]]]:
+    """Yield the entries by heading, in the order of each heading's first entry."""
+    entries = reference.entries()
+    order = list(dict.fromkeys(entry.group for entry in entries))
+    for group, found in groupby(sorted(entries, key=lambda entry: order.index(entry.group)), lambda entry: entry.group):
+        yield group or "Options", list(found)
+
+
+def reasons(entries: list[Setting]) -> list[tuple[list[str], str]]:
+    """Group names with the same reason."""
+    reasons: dict[str, list[str]] = {}
+    for entry in entries:
+        reasons.setdefault(entry.documentation, []).append(entry.name)
+    return [(names, why) for why, names in reasons.items()]
 
 
 def _filled(said: str, width: int, margin: int) -> str:

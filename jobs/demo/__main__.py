@@ -18,14 +18,14 @@ from pathlib import Path
 from deltalake import DeltaTable
 from rich.console import Console
 
+from lab.flights_check import Verdict, judge
+from lab.job_process import JobFailedError
 from sparkonce.broker_lite.config import read_properties
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.jobs.demo.report import page
 from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
 from sparkonce.jobs.demo.show import Demo
 from sparkonce.jobs.etl import dataset
-from sparkonce.jobs.etl.check import Verdict, judge
-from sparkonce.jobs.shared.job_process import JobFailedError
 
 OWNER = ".sparkonce-demo"
 

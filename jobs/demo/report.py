@@ -13,9 +13,11 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from sparkonce.jobs.etl.check import Verdict
+from lab.flights_check import Verdict
+from lab.page import document
+from sparkonce.jobs.shared.drawing import Mark, timeline
 from sparkonce.jobs.shared.events import NotedEvent, note
-from sparkonce.jobs.shared.page import document, table
+from sparkonce.notebook import table
 from sparkonce.offset_store.record import read_history
 
 
@@ -88,9 +90,7 @@ class Timeline:
 
 
 LANES = ("broker", "publisher", "job", "commits")
-LEFT, WIDTH, LANE_HEIGHT, TOP = 90, 1000, 64, 14
 TICKS = 10
-ROOM = 60
 
 STYLE = """
 :root { --publish: #b7e4c7; }
@@ -114,53 +114,22 @@ def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
 deleted). Blue lines are commits of the Delta table, each with rows and offsets in one. Rest
 the pointer on a mark for its name.</p>
 <h2>Step by step</h2>
-<div class="scroll">{table(("seconds", "where", "what"), steps(events))}</div>
+<div class="scroll">{table(("seconds", "where", "what"), steps(events), page=True)}</div>
 <h2>Checksums by column</h2>
-<div class="scroll">{table(("column", "source data", "table", ""), _checksums(verdict))}</div>"""
+<div class="scroll">{table(("column", "source data", "table", ""), _checksums(verdict), page=True)}</div>"""
     return document("sparkonce demo", STYLE, body)
 
 
 def picture(events: Sequence[Event]) -> str:
     """Draw processes, kills and commits over time (SVG)."""
-    last_s = max((event.end_s or event.start_s for event in events), default=1.0)
-    scale = WIDTH / max(last_s, 1.0)
-    height = TOP + LANE_HEIGHT * len(LANES) + 30
-    parts = [
-        f'<svg viewBox="0 0 {LEFT + WIDTH + 20} {height}" width="{LEFT + WIDTH + 20}" role="img" '
-        'aria-label="Timeline of processes, kills and commits">'
+    last_s = max([1.0, *(event.end_s or event.start_s for event in events)])
+    marks = [
+        Mark(event.kind, f"{event.start_s:.1f} s: {event.label}", event.start_s, event.end_s, lane, sign=event.sign)
+        for event in events
+        for lane in [LANES.index(event.lane)]
     ]
-    parts += _grid(last_s, scale, height)
-    parts += [_mark(event, scale) for event in sorted(events, key=lambda event: event.end_s is None)]
-    return "\n".join([*parts, "</svg>"])
-
-
-def _grid(last_s: float, scale: float, height: int) -> Iterable[str]:
-    for number, lane in enumerate(LANES):
-        y = TOP + LANE_HEIGHT * number
-        yield f'<text x="0" y="{y + LANE_HEIGHT / 2 + 4}">{lane}</text>'
-        yield f'<line class="grid" x1="0" x2="{LEFT + WIDTH}" y1="{y + LANE_HEIGHT}" y2="{y + LANE_HEIGHT}"/>'
-    for tick in range(TICKS + 1):
-        seconds = last_s * tick / TICKS
-        x = LEFT + seconds * scale
-        yield f'<text class="soft" x="{x:.1f}" y="{height - 8}" text-anchor="middle">{seconds:.0f} s</text>'
-
-
-def _mark(event: Event, scale: float) -> str:
-    top = TOP + LANE_HEIGHT * LANES.index(event.lane) + 12
-    x, bottom = LEFT + event.start_s * scale, top + LANE_HEIGHT - 24
-    title = f"<title>{event.start_s:.1f} s: {escape(event.label)}</title>"
-    if event.end_s is not None:
-        width = max((event.end_s - event.start_s) * scale, 2)
-        shape = f'<rect class="{event.kind}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="{bottom - top}" rx="3">'
-        return shape + title + "</rect>"
-    line = f'<line class="{event.kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom + 6}">{title}</line>'
-    if not event.sign:
-        return line
-    # Beside the line, on the side with room: before a kill, after its consequence.
-    before = event.kind == "kill" and event.start_s * scale > ROOM
-    anchor, shift, row = ("end", -5, 14) if before else ("start", 5, 30)
-    sign = f'<text x="{x + shift:.1f}" y="{top + row}" text-anchor="{anchor}">{escape(event.sign)}</text>'
-    return line + sign
+    ticks = [f"{last_s * tick / TICKS:.0f} s" for tick in range(TICKS + 1)]
+    return timeline(LANES, marks, ticks, "Timeline of processes, kills and commits", last_s)
 
 
 def steps(events: Sequence[Event]) -> Iterable[tuple[str, str, str]]:

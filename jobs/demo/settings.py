@@ -6,9 +6,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.crash_plans import point_named
 from sparkonce.crash_points import CrashPoint
 from sparkonce.jobs.shared.arguments import CONF
-from sparkonce.jobs.shared.crash_plans import point_named
 
 DEFAULT_CONFIG = CONF / "demo.toml"
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.child_process import kill_session
+from lab.crash_plans import point_named
+from lab.job_process import JobFailedError, log_tail, start_job
 from sparkonce.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
-from sparkonce.jobs.shared.child_process import kill_session
-from sparkonce.jobs.shared.crash_plans import point_named
-from sparkonce.jobs.shared.job_process import JobFailedError, log_tail, start_job
 
 POLL_S = 0.05
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-from markupsafe import Markup
-
 from sparkonce.jobs.demo.report import picture, steps
 from sparkonce.jobs.demo.show import Demo
 from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.pages.all import PAGES
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
+from sparkonce.notebook import table
 
 
 @contextmanager
@@ -28,8 +27,8 @@ def served(demo: Demo) -> Iterator[str]:
             "flights": demo.flights,
             "rows": 0 if demo.table is None else demo.table.rows,
             "version": None if demo.table is None else demo.table.version,
-            "picture": Markup(picture(events)),  # noqa: S704 - all text in it is escaped
-            "steps": list(steps(events)),
+            "picture": picture(events),
+            "steps": table(("Seconds", "Where", "What"), reversed([*steps(events)]), page=True),
         }
 
     page = Page("/demo", "Demo", "demo.html", data, menu="Demo")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from sparkonce.jobs.shared.arguments import show_bytes
+from sparkonce.jobs.shared.drawing import sparkline
 
 HERE = Path(__file__).parent
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
@@ -74,12 +75,12 @@ def _live(element: str, name: str, caller: Any, **attributes: str) -> Markup:
     return Markup(f"{_MARK}{name}{_MARK}")  # noqa: S704 - only an id
 
 
-def _grouped(number: float | None, digits: int = 0) -> str:
+def grouped(number: float | None, digits: int = 0) -> str:
     """Format a number with thousands separators; a dash for None."""
     return "\N{EN DASH}" if number is None else f"{number:,.{digits}f}".replace(",", "\u202f")
 
 
-def _moment(ms: float | None) -> str:
+def moment(ms: float | None) -> str:
     """Format milliseconds since 1970."""
     if ms is None or ms < 0:
         return "\N{EN DASH}"
@@ -104,22 +105,6 @@ def _as_id(text: str) -> str:
     return text if ID.fullmatch(text) else ":" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _sparkline(points: Sequence[tuple[float, float]], label: str, width: int = 110, height: int = 22) -> Markup:
-    """Draw values over time as a line, starting at zero."""
-    if len(points) < 2:
-        return Markup("")
-    first, last, top = points[0][0], points[-1][0], max(max(value for _, value in points), 1.0)
-    across = max(last - first, 1e-9)
-    at = " ".join(
-        f"{1 + (when - first) / across * (width - 2):.1f},{height - 1 - value / top * (height - 3):.1f}"
-        for when, value in points
-    )
-    return Markup(  # noqa: S704 - numbers, and a label that is escaped
-        f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{escape(label)}"><polyline points="{at}"/></svg>'
-    )
-
-
 def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader([HERE / "pages"]),
@@ -128,13 +113,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals |= {"live": _live, "sparkline": _sparkline}
+    made.globals |= {"live": _live, "sparkline": sparkline}
     made.filters |= {
         "as_id": _as_id,
         "bytes": show_bytes,
-        "grouped": _grouped,
+        "grouped": grouped,
         "lasting": _lasting,
-        "moment": _moment,
+        "moment": moment,
     }
     return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from lab.bench import brokers, chart, cluster, direct, guarantees, kafka_sink, pages, pipelines, values
@@ -49,6 +50,8 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw sizes, growth and pipelines there (an SVG)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table there too (Markdown)")
     given = parser.parse_args(arguments)
+    if given.chart is not None and find_spec("matplotlib") is None:  # said now, not after an hour of measuring
+        parser.error("--chart needs the package matplotlib, which is not installed: pip install 'sparkonce[bench]'")
     chosen: list[str] = []
     for name in given.names:
         meant = [one for one in ALL_BENCHMARKS if one.startswith(name)]

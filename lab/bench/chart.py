@@ -1,21 +1,24 @@
-"""A chart of the results as one SVG: throughput by size, and the pipelines beside their peers.
+"""A chart of the results as an SVG: throughput by size, and the pipelines beside their peers.
 
-A panel for each kind of size, and for each unit of the pipelines; a pair of bars for each result; bars
-of one panel share a scale. Nothing is loaded from elsewhere, and the colours follow the reader's light or dark scheme.
+A panel for each kind of size, and for each unit of the pipelines; a pair of bars for each result; bars of one panel
+share a scale. Draw again what a run wrote with ``--json``: ``python -m lab.bench.chart FILE.json FILE.svg``.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, fields
+from io import StringIO
+from pathlib import Path
 from statistics import median
+from typing import Any
 
-from lab.bench.results import Comparison
+from lab.bench.results import Comparison, figure_text
 from lab.bench.settings import DIRECT_BENCHMARKS, SPARK_BENCHMARKS
 
-WIDTH = 760
 _SIZED = re.compile(r"(broker-(?:connections|groups|partitions-produce|partitions-consume)|direct-growth-\d+)-(\d+)$")
 _TITLES = {
     "broker-connections": "connections, produce requests of 16 KiB",
@@ -31,16 +34,6 @@ _UNITS = {
     "s": "seconds: less is better",
     "CPU s": "CPU seconds for a micro-batch: less is better",
 }
-_STYLE = """\
-:root { --ink: #1b1f24; --ours: #2f6fdf; --peer: #9aa4ad; --line: #d8dee4; --page: #ffffff }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --ours: #6ea8fe; --peer: #6a737d; --line: #30363d;
-  --page: #0d1117 } }
-rect.page { fill: var(--page) } text { fill: var(--ink); font: 12px system-ui, sans-serif }
-.ours { fill: var(--ours) } .peer { fill: var(--peer) } line { stroke: var(--line) }"""
-_BAR_HEIGHT = 16
-_RIGHT = 150
-_LETTER_WIDTH = 6.6
-"""The approximate width of a letter, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,49 +67,53 @@ def svg(comparisons: Sequence[Comparison]) -> str | None:
     found = panels(comparisons)
     if not found:
         return None
-    parts, top = [], 34
-    for panel in found:
-        drawn, height = _panel(panel, top)
-        parts.append(drawn)
-        top += height
+    from matplotlib import rc_context
+
+    written = StringIO()
+    # Letters stay letters, and nothing differs from one run to the next.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "sparkonce", "font.size": 9}):
+        figure(found).savefig(written, format="svg", metadata={"Date": None})
+    return " ".join(written.getvalue().split()) + "\n"
+
+
+def figure(found: Sequence[Panel]) -> Any:
+    """Draw the panels below each other."""
+    from matplotlib.figure import Figure
+
+    lines = [len(panel.lines) for panel in found]
+    drawn = Figure(figsize=(8, 0.6 + 0.45 * sum(lines) + 0.35 * len(found)), layout="constrained")
+    axes = drawn.subplots(len(found), squeeze=False, height_ratios=lines)[:, 0]
+    for panel, axis in zip(found, axes, strict=True):
+        _draw(panel, axis)
     peers = ", ".join(dict.fromkeys(one.peer_name.split(",")[0] for panel in found for _, one in panel.lines))
-    legend = (
-        '<rect class="ours" x="10" y="8" width="12" height="12"/><text x="27" y="18">sparkonce</text>'
-        f'<rect class="peer" x="110" y="8" width="12" height="12"/><text x="127" y="18">{escape(peers)}</text>'
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}" role="img"'
-        f' aria-label="sparkonce and {escape(peers, quote=True)} beside each other"><style>{_STYLE}</style>'
-        f'<rect class="page" width="{WIDTH}" height="{top}"/>{legend}{"".join(parts)}</svg>\n'
-    )
+    drawn.legend(axes[0].containers, ("sparkonce", peers), loc="outside upper left", ncols=2, frameon=False)
+    return drawn
 
 
-def _panel(panel: Panel, top: int) -> tuple[str, int]:
-    """Draw one panel; return the drawing and its height."""
-    most = max(median(side) for _, one in panel.lines for side in (one.ours, one.peer) if side)
-    left = 24 + int(max(len(label) for label, _ in panel.lines) * _LETTER_WIDTH)
-    parts = [f'<text x="10" y="{top + 16}">{escape(panel.title)}</text>']
-    y = top + 26
-    for label, one in panel.lines:
-        parts.append(f'<text x="{left - 10}" y="{y + _BAR_HEIGHT}" text-anchor="end">{escape(label)}</text>')
-        for kind, samples in (("ours", one.ours), ("peer", one.peer)):
-            if samples:
-                told = _told(one, kind == "ours", median(samples))
-                parts.append(_bar(kind, median(samples) / most * (WIDTH - left - _RIGHT), told, left, y))
-            y += _BAR_HEIGHT
-        y += 6
-    parts.append(f'<line x1="{left}" y1="{top + 24}" x2="{left}" y2="{y - 4}"/>')
-    return "".join(parts), y - top + 10
+def _draw(panel: Panel, axis: Any) -> None:
+    for shift, colour, is_ours in ((-0.2, "#2f6fdf", True), (0.2, "#9aa4ad", False)):
+        sides = [(place + shift, one, one.ours if is_ours else one.peer) for place, (_, one) in enumerate(panel.lines)]
+        drawn = [(place, one, median(samples)) for place, one, samples in sides if samples]
+        bars = axis.barh([place for place, _, _ in drawn], [value for _, _, value in drawn], 0.36, color=colour)
+        ratios = ["" if one.ratio is None or not is_ours else f" ({one.ratio:.2f} times)" for _, one, _ in drawn]
+        axis.bar_label(
+            bars, [figure_text(each[2]) + ratio for each, ratio in zip(drawn, ratios, strict=True)], padding=4
+        )
+    axis.set_title(panel.title, loc="left", fontsize=9)
+    axis.set_yticks(range(len(panel.lines)), [label for label, _ in panel.lines])
+    axis.invert_yaxis()
+    axis.xaxis.set_visible(False)
+    axis.margins(x=0.25)
+    axis.spines[["top", "right", "bottom"]].set_visible(False)
 
 
-def _told(one: Comparison, is_ours: bool, value: float) -> str:
-    """Return the text of a bar; ours includes the ratio."""
-    figure = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return f"{figure} ({one.ratio:.2f} times)" if is_ours and one.ratio is not None else figure
+def read(file: Path) -> list[Comparison]:
+    """Return the comparisons of a run from what it wrote with ``--json``."""
+    names = {each.name for each in fields(Comparison)}
+    found = json.loads(file.read_text())["comparisons"]
+    return [Comparison(**{name: value for name, value in each.items() if name in names}) for each in found]
 
 
-def _bar(kind: str, width: float, told: str, left: int, y: int) -> str:
-    return (
-        f'<rect class="{kind}" x="{left}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT - 2}"/>'
-        f'<text x="{left + width + 6:.1f}" y="{y + _BAR_HEIGHT - 4}">{escape(told)}</text>'
-    )
+if __name__ == "__main__":
+    source, target = map(Path, sys.argv[1:])
+    target.write_text(svg(read(source)) or sys.exit(f"{source} has nothing to draw"))

@@ -33,7 +33,7 @@ from lab.bench.load import KEPT_SITE, LoadError, records_in
 from lab.bench.processes import cpu_s
 from lab.bench.settings import PARTITIONS
 from lab.bench.spark_side import Outcome, Query, count
-from sparkonce.jobs.shared.child_process import event_writer
+from lab.child_process import event_writer
 
 PROCESSES = 2
 ROWS_PER_FILE = 500_000

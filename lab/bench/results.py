@@ -171,10 +171,11 @@ def _spread(samples: Sequence[float]) -> str:
     """Return the median, with minimum and maximum."""
     if not samples:
         return "-"
-    return f"{_number(median(samples))} ({_number(min(samples))}..{_number(max(samples))})"
+    return f"{figure_text(median(samples))} ({figure_text(min(samples))}..{figure_text(max(samples))})"
 
 
-def _number(value: float) -> str:
+def figure_text(value: float) -> str:
+    """Return a figure as it is printed."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

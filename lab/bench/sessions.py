@@ -9,8 +9,8 @@ from typing import Any
 
 from lab.bench.results import Missing, Results
 from lab.bench.spark_side import Batch, Outcome, Query
+from lab.child_process import ChildEndedError, ChildProcess
 from lab.peers import jvm_session
-from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess
 from sparkonce.jobs.shared.jars import PeerMissingError
 
 OURS = "sparkonce"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.bench.processes import cpu_s, memory_mb, peak_worker_mb
+from lab.child_process import event_writer
 from sparkonce.connectors.session import spark_session
-from sparkonce.jobs.shared.child_process import event_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,17 +21,17 @@ from tempfile import TemporaryDirectory
 from lab import class_archive
 from lab.endurance.course import Course, Table, Victim
 from lab.endurance.supervised_job import SupervisedJob, run_to_end
+from lab.flights_check import Verdict, judge
+from lab.job_process import JobFailedError
 from lab.peers import RealKafkaCluster
 from lab.standalone import StandaloneCluster, StandaloneError
 from lab.store.stores import KINDS, open_store
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
-from sparkonce.jobs.etl.check import Verdict, judge
 from sparkonce.jobs.etl.publish import PublishError, create_topic
 from sparkonce.jobs.shared.arguments import empty_folder, working_folder
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.jars import PeerMissingError
-from sparkonce.jobs.shared.job_process import JobFailedError
 
 TOPIC, PARTITIONS = "flights", 4
 KAFKAS = ("embedded", "embedded-cluster", "real-cluster")

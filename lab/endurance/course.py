@@ -23,12 +23,12 @@ import psutil
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from lab.child_process import kill_processes, session_members
 from lab.endurance.publisher import POLL_S, Publisher
 from lab.endurance.supervised_job import SupervisedJob
+from lab.job_process import JobFailedError
 from lab.standalone import Daemon, StandaloneCluster
 from sparkonce.jobs.etl import dataset
-from sparkonce.jobs.shared.child_process import kill_processes, session_members
-from sparkonce.jobs.shared.job_process import JobFailedError
 
 DRAIN_LIMIT_S = 900.0
 """How long the job may take for the rest after the last kill."""

@@ -27,15 +27,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from lab import class_archive
+from lab.child_process import kill_processes, session_members
 from lab.endurance.publisher import POLL_S, Publisher
 from lab.endurance.supervised_job import SupervisedJob, run_to_end
+from lab.job_process import JobFailedError
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.connectors.runtime.worker_daemon import MODULE as WORKERS
 from sparkonce.jobs.etl.publish import PublishError, create_topic
 from sparkonce.jobs.shared.arguments import empty_folder, positive, working_folder
-from sparkonce.jobs.shared.child_process import kill_processes, session_members
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD
-from sparkonce.jobs.shared.job_process import JobFailedError
 
 PARTITIONS = 2
 DRAIN_LIMIT_S = 900.0

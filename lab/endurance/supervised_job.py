@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from sparkonce.jobs.shared.child_process import kill_session
-from sparkonce.jobs.shared.job_process import JobFailedError, log_tail, start_job
+from lab.child_process import kill_session
+from lab.job_process import JobFailedError, log_tail, start_job
 
 END_LIMIT_S = 600.0
 """The time limit of a run that only checks whether anything is left."""

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from lab.child_process import ChildProcess, event_writer
 from lab.store.faults import Fault, Rule
-from sparkonce.jobs.shared.child_process import ChildProcess, event_writer
 
 HOLD_LIMIT_S = 120.0
 """The maximal time that a request without a response is held."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
+from lab.child_process import event_writer
 from lab.store.s3 import BUCKET
-from sparkonce.jobs.shared.child_process import event_writer
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

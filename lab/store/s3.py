@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.child_process import ChildProcess
 from lab.s3_peers import s3a_jars, versitygw
-from sparkonce.jobs.shared.child_process import ChildProcess
 from sparkonce.jobs.shared.jars import PeerMissingError
 
 ACCESS_KEY, SECRET = "sparkonce", "s3cret-key-of-the-store"

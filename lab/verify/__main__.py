@@ -24,6 +24,7 @@ from enum import Enum
 from itertools import chain
 from typing import TypeVar
 
+from lab.crash_plans import POINTS
 from lab.peers import jvm_session
 from lab.spark_process import SessionError
 from lab.standalone import StandaloneCluster, StandaloneError, check_master
@@ -56,7 +57,6 @@ from lab.verify.shows.cells import Show, ShowCell, cells_of
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.arguments import empty_folder, result_file, working_folder
 from sparkonce.jobs.shared.command_line import run_module
-from sparkonce.jobs.shared.crash_plans import POINTS
 from sparkonce.jobs.shared.jars import PeerMissingError
 
 

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from lab import class_archive
+from lab.crash_plans import disarm
 from lab.spark_process import Login, SessionError, SparkProcess
 from lab.store.stores import LOCAL, Store
 from lab.verify.brokers import Kafka
@@ -26,7 +27,6 @@ from lab.verify.outcomes import SecondOpinion, outcome, trouble_of_a_busy_machin
 from lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.runtime import worker_daemon
-from sparkonce.jobs.shared.crash_plans import disarm
 from sparkonce.jobs.shared.jars import delta_jars
 
 WAVE = 10

@@ -25,6 +25,7 @@ from enum import Enum
 from functools import cache
 from itertools import product
 
+from lab.crash_plans import POINTS
 from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, Result, Shows
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
@@ -33,7 +34,6 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.shared.crash_plans import POINTS
 
 
 class Write(Enum):

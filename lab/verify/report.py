@@ -12,6 +12,8 @@ from enum import Enum
 from html import escape
 from itertools import groupby
 
+from lab.crash_plans import POINTS
+from lab.page import document
 from lab.verify.cells import AnyCell, Cell, Kind, Outcome, RecordPath, Result, Shows, path_words
 from lab.verify.cluster.cells import ClusterCell
 from lab.verify.cluster.section import cell_details
@@ -22,8 +24,7 @@ from lab.verify.setback.tables import section
 from lab.verify.shows.cells import ShowCell
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.shared.crash_plans import POINTS
-from sparkonce.jobs.shared.page import document, table
+from sparkonce.notebook import table
 
 STYLE = """
 :root { --held: #1a7f37; --loss: #9a6700; --duplicates: #0969da; --wrong: #d1242f; --on-tile: #ffffff; }
@@ -113,7 +114,7 @@ def page(
 again. What it wrote was then held against the topic's records alone.</p>
 {f"<p>Made by {escape(made)}</p>" if made else ""}
 <p class="verdict {state}">{words} <code>{escape(result)}</code></p>
-<div class="scroll">{table(COUNT_HEAD, counts(outcomes))}</div>
+<div class="scroll">{table(COUNT_HEAD, counts(outcomes), page=True)}</div>
 <h2>The matrix</h2>
 <ul class="legend">{legend()}</ul>
 <div class="scroll">{matrix(outcomes, possible)}</div>
@@ -252,7 +253,7 @@ def explained(outcome: Outcome[Cell]) -> str:
     parts += [f'<p class="bad"><b>Wrong:</b> {escape(reason)}</p>'] if reason else []
     parts += [
         f'<div class="scroll" tabindex="0">{timeline(outcome.moments)}</div>',
-        table(("step", "seconds", "lane", "what"), steps(outcome.moments)),
+        table(("step", "seconds", "lane", "what"), steps(outcome.moments), page=True),
     ]
     if outcome.errors:
         lines = "\n".join(escape(error) for error in outcome.errors)

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from pyarrow import fs
 
+from lab.crash_plans import arm, disarm, fired, release
 from lab.spark_process import SessionError, SparkProcess
 from lab.verify import evolving
 from lab.verify.brokers import Broker, CrashableBroker
@@ -35,7 +36,6 @@ from lab.verify.transactions import open_transactions
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashAction, CrashPlan
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
 from sparkonce.offset_store.locations import Location
 
 RECORDS_PER_BATCH = 8

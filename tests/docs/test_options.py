@@ -1,4 +1,4 @@
-"""docs/options_*.md are what `sparkonce options` makes of the declarations, and every declaration says all it must."""
+"""docs/options_*.md are what `python -m lab.pages .` makes of the declarations, and each says all it must."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from pathlib import Path
 import pytest
 
 import sparkonce
+from lab.pages.__main__ import MADE
+from lab.pages.__main__ import main as pages_main
+from lab.pages.errors import NOT_SEEN, WAYS_OUT
 from sparkonce.connectors.reference.tables import REFERENCES, Reference, is_used
 from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
-from sparkonce.jobs.cli.errors_page import NOT_SEEN, WAYS_OUT
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.cli.options_page import markdown
-from sparkonce.jobs.cli.reference_pages import MADE
 from sparkonce.options import OptionError
 from tests.cases import each_case
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
-TYPED = PROJECT / "connectors" / "reference" / "typed_options.py"
 SPARK_SOURCE = {
     "assign",
     "endingOffsets",
@@ -54,7 +53,7 @@ SPARK_SOURCE = {
 
 @pytest.mark.parametrize("path", MADE)
 def test_what_is_made_from_the_declarations_is_up_to_date(path: str) -> None:
-    assert (PROJECT / path).read_text() == MADE[path](), "a declaration has changed: run sparkonce options --write ."
+    assert (PROJECT / path).read_text() == MADE[path](), "a declaration has changed: run python -m lab.pages ."
 
 
 def test_every_error_of_the_connectors_has_a_way_out() -> None:
@@ -64,7 +63,7 @@ def test_every_error_of_the_connectors_has_a_way_out() -> None:
     for module in [PROJECT / "sparkonce/options.py", *(path for folder in folders for path in folder.rglob("*.py"))]:
         declared |= set(re.findall(r"^class ([A-Za-z]+Error)\b", module.read_text(), re.MULTILINE))
     told = {name for ways in WAYS_OUT.values() for name in ways}
-    assert declared - told == NOT_SEEN, "name it in jobs/cli/errors_page.py: in WAYS_OUT, or in NOT_SEEN"
+    assert declared - told == NOT_SEEN, "name it in lab/pages/errors.py: in WAYS_OUT, or in NOT_SEEN"
     assert not told & NOT_SEEN
 
 
@@ -141,17 +140,15 @@ def test_it_lists_all_for_people_and_for_programs(capsys: pytest.CaptureFixture[
     assert list(said) == list(REFERENCES)
     for entries in said.values():
         assert [entry["name"] for entry in entries if entry["name"] not in told] == []
-    assert main(["options", "delta-sink", "--markdown"]) == 0
-    assert capsys.readouterr().out == markdown(REFERENCES["delta-sink"])
 
 
-def test_it_makes_all_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in {Path(path).parent for path in MADE}:
         (tmp_path / folder).mkdir(parents=True)
-    assert main(["options", "--write", str(tmp_path)]) == 0
+    assert pages_main([str(tmp_path)]) == 0
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == set(MADE)
-    assert main(["options", "--python"]) == 0
-    assert capsys.readouterr().out == TYPED.read_text()
+    assert pages_main([]) == 2
+    assert capsys.readouterr().err == "usage: python -m lab.pages CHECKOUT\n"
 
 
 def test_typed_options_are_checked_at_once_and_become_text() -> None:
@@ -192,7 +189,7 @@ def bash_script() -> str:
         (["options", "delta-sink", "merge"], "mergeSchema"),
         (["options", "--json", "source", "sour"], "source"),
         (["options", "source", "includeDead"], "includeDeadLetters"),
-        (["options", "kafka-sink", "--mark"], "--markdown"),
+        (["options", "kafka-sink", "--js"], "--json"),
         (["completion", ""], "bash zsh"),
         (["transactions", "fin"], "finish"),
     ],
@@ -211,7 +208,7 @@ def test_bash_completes(bash_script: str, typed: list[str], offered: str) -> Non
 def test_zsh_gets_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zsh"]) == 0
     script = capsys.readouterr().out
-    for word in ("verifiable-producer", "--markdown", "kafka-sink", "startingOffsetsByTimestamp", "kafka.acks"):
+    for word in ("verifiable-producer", "--json", "kafka-sink", "startingOffsetsByTimestamp", "kafka.acks"):
         assert word in script
     assert "_sparkonce_name() {" in script
     assert re.search(r":one option, with kafka\. or without[^:]*:_sparkonce_name", script)

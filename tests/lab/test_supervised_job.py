@@ -12,7 +12,7 @@ import pytest
 from lab.endurance import supervised_job
 from lab.endurance.ingestion import workers
 from lab.endurance.supervised_job import SupervisedJob, run_to_end
-from sparkonce.jobs.shared.job_process import JobFailedError
+from lab.job_process import JobFailedError
 
 WAITS = "import signal; print('up', flush=True); signal.pause()"
 FAILS = "raise SystemExit('no such flight')"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyspark
 
+from lab.child_process import kill_session
 from sparkonce.connectors.runtime import worker_daemon, worker_python
-from sparkonce.jobs.shared.child_process import kill_session
 
 DEADLINE_S = 240
 HOME = Path(pyspark.__file__).parent

@@ -17,8 +17,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from lab.crash_plans import arm, disarm, fired
 from sparkonce.crash_points import FOLDER_VARIABLE, CrashPlan
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 from tests.spark.fencing_job import ANSWER
 from tests.spark.sink_support import PROJECT
 

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import sparkonce
+from lab.crash_plans import arm, fired, release
 from sparkonce import EmbeddedRegistry, OptionError
-from sparkonce.jobs.shared.crash_plans import arm, fired, release
 from tests.spark.source_support import DEADLINE_S, Topics, stream
 
 pytestmark = pytest.mark.spark

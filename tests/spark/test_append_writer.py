@@ -18,13 +18,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
 
+from lab.crash_plans import arm, fired
 from sparkonce.connectors.delta_spark import sequence
 from sparkonce.connectors.delta_spark.append import AppendWriter
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
 from sparkonce.crash_points import CrashPoint
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.spark.sink_support import numbers
 from tests.spark.sink_support import run as run_delta_once
 

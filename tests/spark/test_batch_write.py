@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkonce.jobs.shared.crash_plans import arm, fired
+from lab.crash_plans import arm, fired
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import timestamp_seconds, window
 
+from lab.crash_plans import arm, disarm
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.shared.crash_plans import arm, disarm
 from tests.spark.sink_support import NumbersSource, numbers, run
 
 pytestmark = pytest.mark.spark

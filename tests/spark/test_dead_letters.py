@@ -17,11 +17,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
+from lab.crash_plans import arm, fired
 from sparkonce.connectors.sinks.dead_letters import mark
 from sparkonce.connectors.values.letters import COLUMN
 from sparkonce.connectors.values.options import COLUMNS, spark_schema
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.spark.source_support import DEADLINE_S, Topics
 
 pytestmark = pytest.mark.spark

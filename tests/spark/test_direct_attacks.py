@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from lab.crash_plans import arm, disarm
 from sparkonce import EmbeddedBroker, write_stream
-from sparkonce.jobs.shared.crash_plans import arm, disarm
 from tests.parity.support import Cluster
 from tests.spark.sink_support import run
 

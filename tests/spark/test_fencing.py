@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lab.crash_plans import release
 from lab.standalone import StandaloneCluster
 from sparkonce import EmbeddedBroker
 from sparkonce.crash_points import FOLDER_VARIABLE
-from sparkonce.jobs.shared.crash_plans import release
 from tests.spark.fencing_support import Driver, expected, orphans, query_id, rows
 from tests.spark.sink_support import PROJECT
 from tests.spark.source_support import Topics, values

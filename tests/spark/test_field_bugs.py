@@ -25,8 +25,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from lab.crash_plans import arm, disarm, fired, release
 from sparkonce import EmbeddedBroker, LagListener
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
 from sparkonce.offset_store.txn_ids import OffsetTxn, parse_txn_id
 from tests.parity.support import Cluster
 from tests.spark.sink_support import start

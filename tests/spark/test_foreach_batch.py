@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
+from lab.crash_plans import arm, disarm, fired
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "foreach_batch.md").read_text()

@@ -16,12 +16,12 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from lab.crash_plans import arm, disarm, fired
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.etl import dataset, enrich_flights, hourly_delays
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
 from sparkonce.jobs.etl.publish import create_topic, publish
 from sparkonce.jobs.shared.arguments import CONF
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 pytestmark = pytest.mark.spark
 FLIGHTS = 1_000

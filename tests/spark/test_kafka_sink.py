@@ -13,9 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from lab.crash_plans import arm, fired
 from sparkonce.connectors.kafka_sink.transactions import TransactionClient, transactional_prefix
 from sparkonce.connectors.sinks.dead_letters import mark
-from sparkonce.jobs.shared.crash_plans import arm, fired
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import read_settings
 from tests.spark.source_support import Topics, batch

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from lab.crash_plans import arm, fired
 from sparkonce.connectors.delta_spark import sequence
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
 from sparkonce.connectors.delta_spark.merge import MergeWriter
 from sparkonce.crash_points import CrashPoint, InjectedCrashError
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.spark.sink_support import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from lab.crash_plans import arm, disarm, fired, release
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
 from tests.spark.recovery_page import DEFINITIONS, PAGE, Part, World, matches, parts
 from tests.spark.source_support import Topics
 from tests.unit.recovery.recovery_support import Pipeline

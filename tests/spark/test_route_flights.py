@@ -14,13 +14,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from lab.crash_plans import arm, disarm, fired
 from lab.verify.records import TopicRecord, read_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.etl import dataset, route_flights
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings
 from sparkonce.jobs.etl.publish import create_topic, publish
 from sparkonce.jobs.shared.arguments import CONF
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 pytestmark = pytest.mark.spark
 

@@ -17,9 +17,9 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from lab.crash_plans import arm, disarm, fired
 from lab.store.s3 import open_s3
 from sparkonce import explain
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 from tests.spark.sink_support import NumbersSource, numbers, run, start
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from lab.crash_plans import arm, fired
 from sparkonce.connectors.values.ddl import parse_schema
-from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.cases import each_case
 from tests.json_documents import SCHEMA, documents, random_schema
 from tests.spark.from_json import ZONE, by_us, same

@@ -117,6 +117,22 @@ def test_each_folder_imports_what_the_table_says() -> None:
     assert not wrong
 
 
+NAMING = ("pyproject.toml", "sparkonce/__init__.py")
+
+
+def test_what_the_product_does_not_use_is_not_in_it() -> None:
+    """Each installed module is imported or named by one, by pyproject.toml or as public; examples are run by name."""
+    installed = [name for name in modules() if not within(name, "lab") and not within(name, "jobs.demo")]
+    imported = {around for name in installed for full in imports_of(name) for around in (full, full.rpartition(".")[0])}
+    texts = "".join([*map(text_of, installed), *((PROJECT / file).read_text() for file in NAMING)])
+    named = set(re.findall(r"[\"\'](?:sparkonce\.)?([a-z_.0-9]+)", texts))
+    by_dispatch = ("broker_lite.handlers", "broker_lite.server", "jobs.etl")
+    unused = {
+        name for name in installed if name not in imported | named and not name.endswith(("__init__", "__main__"))
+    }
+    assert not [name for name in unused if not any(within(name, part) for part in by_dispatch)]
+
+
 def test_imports_point_up_in_the_table() -> None:
     parts = list(ALLOWED)
     assert len(parts) > 30
@@ -161,7 +177,7 @@ def test_the_maps_name_files_that_are_there() -> None:
 
 
 def test_the_list_of_all_crash_points_is_complete() -> None:
-    listed = {name.rpartition(".")[0] for name in imports_of("jobs.shared.crash_plans")}
+    listed = {name.rpartition(".")[0] for name in imports_of("lab.crash_plans")}
     assert {module for module in modules() if module.endswith("crash_points")} <= listed
 
 

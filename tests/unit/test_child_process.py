@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess
+from lab.child_process import ChildEndedError, ChildProcess
 
 CODE = """
 import json, subprocess, sys
-from sparkonce.jobs.shared.child_process import event_writer
+from lab.child_process import event_writer
 tell = event_writer()
 print("chatter", json.loads(sys.argv[1]))
 tell(ready=True)

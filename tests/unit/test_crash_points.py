@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.crash_plans import POINTS, arm, disarm, fired, release
 from sparkonce import crash_points
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import AREAS, CrashAction, CrashPlan, CrashPlans, InjectedCrashError, reach
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.jobs.shared.crash_plans import POINTS, arm, disarm, fired, release
 
 POINT = SinkPoint.BEFORE_COMMIT
 REACH = "from sparkonce.crash_points import reach; from sparkonce.exactly_once.crash_points import SinkPoint; "

@@ -20,6 +20,15 @@ from tests.wheel import build_wheel
 PROJECT = Path(__file__).resolve().parents[2]
 LINKED = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
 """Folders of the checkout that are inside the package `sparkonce`."""
+OF_THE_CHECKOUT = (
+    "conf/broker.properties",
+    "conf/demo.toml",
+    "conf/verifiable_consumer.properties",
+    "conf/verifiable_producer.properties",
+    "jobs/demo/*",
+    "README.md",
+)
+"""What is run, read or taken as an example in a checkout alone."""
 IMPORTED = {"sparkonce", "pyspark_delta_once", "pyspark_kafka_once"}
 BLOCKED = """
 import sys
@@ -115,13 +124,12 @@ def test_the_command_runs_where_the_environment_is_not_activated(installed: Path
     assert run(installed, "-m", "sparkonce", "--version").stdout.startswith("sparkonce ")
 
 
-def test_the_wheel_holds_every_file_of_its_packages(installed: Path) -> None:
+def test_the_wheel_holds_the_files_of_its_packages_and_no_others(installed: Path) -> None:
     folders = [*LINKED, "conf", *IMPORTED]
     listed = subprocess.run(["git", "ls-files", *folders], cwd=PROJECT, capture_output=True, text=True, check=True)
     names = [Path(name) for name in listed.stdout.splitlines() if not (PROJECT / name).is_symlink()]
-    # The folders' own pages are for readers of the checkout.
-    missing = {name for name in names if not (installed / "site" / place(name)).is_file()}
-    assert missing == {name for name in names if name.name == "README.md"}
+    left_out = {name for name in names if any(name.match(each) for each in OF_THE_CHECKOUT)}
+    assert {name for name in names if not (installed / "site" / place(name)).is_file()} == left_out
 
 
 def place(name: Path) -> Path:
@@ -134,6 +142,11 @@ def place(name: Path) -> Path:
 def test_the_wheel_brings_three_names(installed: Path) -> None:
     names = {path.name for path in (installed / "site").iterdir()} - {"sitecustomize.py", "__pycache__"}
     assert {name for name in names if not name.endswith(".dist-info")} == IMPORTED
+
+
+def test_what_makes_the_pages_of_the_reference_is_not_installed(installed: Path) -> None:
+    sources = (installed / "site").rglob("*.py")
+    assert [path for path in sources if "Generated from the code" in path.read_text()] == []
 
 
 def test_each_command_has_help_also_without_the_extra_that_it_needs(base: Path) -> None:
@@ -167,14 +180,6 @@ def test_an_example_finds_its_configuration_and_names_the_extra_of_its_sample(in
     assert done.stderr.splitlines()[-1].startswith(f"python -m sparkonce.jobs.etl.{job}: needs the package ")
     assert "pip install 'sparkonce[" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_demo_finds_its_configuration(installed: Path) -> None:
-    reading = (
-        "from sparkonce.jobs.demo.settings import *; print(Settings.read(DEFAULT_CONFIG).broker_properties.read_text())"
-    )
-    done = run(installed, "-c", reading)
-    assert done.stdout == (PROJECT / "conf/broker.properties").read_text() + "\n", done.stderr
 
 
 def declared() -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparkonce.jobs.shared.drawing import Mark, strip
 from sparkonce.jobs.ui.delta.versions import VersionState
 from sparkonce.offset_store.record import PartitionKey, Writes
 
@@ -53,6 +54,17 @@ class Strip:
         commits = sum(not _is_bad(box) for box in self.boxes)
         joined = "they join without a gap or an overlap" if not wrong else "; ".join(wrong)
         return f"{self.name}: {commits} ranges from {self.start} to {self.end}; {joined}"
+
+    @property
+    def picture(self) -> str:
+        """The boxes as SVG."""
+        return strip(map(_mark, self.boxes), self.start, self.end, self.words)
+
+
+def _mark(box: Box) -> Mark:
+    title = f"{box.kind} [{box.start}, {box.end}), version {box.version}"
+    kind = f"box-{box.kind}{' odd' if box.is_odd else ''}"
+    return Mark(kind, title, box.start, box.end, tall=1.0 if _is_bad(box) else 0.75)
 
 
 def strips(versions: Sequence[VersionState]) -> tuple[list[Strip], int]:

@@ -45,6 +45,11 @@ class Mark:
         """Whether it has offsets."""
         return Writes.OFFSETS in self.writes
 
+    @property
+    def what(self) -> str:
+        """What it wrote."""
+        return " and ".join(["rows"] * self.has_rows + ["offsets"] * self.has_offsets)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
@@ -83,8 +88,7 @@ class BatchLine:
         said = [f"batch {self.batch_id}"]
         said += ["planned"] if self.planned_ms is not None else []
         for mark in self.marks:
-            what = " and ".join(["rows"] * mark.has_rows + ["offsets"] * mark.has_offsets)
-            said.append(f"{what} in version {mark.version}")
+            said.append(f"{mark.what} in version {mark.version}")
         said.append("finished" if self.done_ms is not None else "not known to be finished")
         return ", ".join(said)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sparkonce.jobs.shared import drawing
 from sparkonce.jobs.shared.events import noted
 from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Known, Pipeline, look, pipelines, timeline_of
-from sparkonce.jobs.ui.delta.timeline import Event
+from sparkonce.jobs.ui.delta.timeline import Event, Timeline
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.state import ClusterState
 from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
+from sparkonce.jobs.ui.rendering import grouped, moment
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
@@ -66,12 +68,55 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     if pipeline is None:
         raise NoSuchThingError(f"No known checkpoint, table or topic of decisions has the query {asked.path['query']}.")
     events = [] if site.given.folder is None else noted(site.given.folder)
+    shown = timeline_of(pipeline, [Event(each.at_ms, each.kind, each.text) for each in events])
     return {
         "looks": found.looks,
         "pipeline": pipeline,
-        "timeline": timeline_of(pipeline, [Event(each.at_ms, each.kind, each.text) for each in events]),
+        "hour": _hour(pipeline),
+        "timeline": shown,
+        "batches": _batches(shown),
         "partitions": part(asked, pipeline.partitions, PARTITIONS),
     }
+
+
+def _hour(pipeline: Pipeline) -> str:
+    """Draw the offsets committed in each minute."""
+    boxes, most = [], pipeline.most_in_a_minute
+    for number, (start, minute) in enumerate(pipeline.minutes):
+        rows = "" if minute.rows is None else f", {grouped(minute.rows)} rows"
+        title = f"{moment(start)}: {grouped(minute.records)} offsets, {minute.batches} batches{rows}"
+        tall = minute.records / (most or 1)
+        boxes.append(drawing.Mark("" if minute.records else "quiet", title, number, number + 0.85, tall=tall))
+    label = f"Offsets committed in each of 60 minutes; at most {most} in one"
+    return drawing.strip(boxes, 0, len(boxes), label, "bars")
+
+
+def _batches(shown: Timeline) -> str:
+    """Draw a lane for each batch."""
+    if not shown.lines:
+        return ""
+    lanes = [f"batch {line.batch_id}{f' ({line.attempts} attempts)' * (line.attempts > 1)}" for line in shown.lines]
+    ticks = moment(shown.from_ms), f"+{max(shown.to_ms - shown.from_ms, 1) / 1000:.1f} s"
+    label = "".join(f"{each}. " for each in (*(line.words for line in shown.lines), *(e.text for e in shown.events)))
+    return drawing.timeline(lanes, [*_marks(shown)], ticks, label, shown.to_ms, shown.from_ms)
+
+
+def _marks(shown: Timeline) -> Iterator[drawing.Mark]:
+    for event in shown.events:
+        yield drawing.Mark(f"event-{event.kind}", f"{moment(event.at_ms)}: {event.text}", event.at_ms)
+    for lane, line in enumerate(shown.lines):
+        times = {"planned": line.planned_ms, "finished": line.done_ms}
+        title = line.words + "".join(f"; {what} {moment(at_ms)}" for what, at_ms in times.items() if at_ms)
+        kind = "batch open" if line.done_ms is None else "batch"
+        yield drawing.Mark(kind, title, line.first_ms or 0, line.last_ms, lane)
+        for each in line.marks:
+            if each.has_rows and each.rows_to_ms:
+                title = f"rows written until {moment(each.rows_to_ms)}"
+                yield drawing.Mark("mark-rows", title, each.rows_to_ms, lane=lane, form="square")
+            title = f"version {each.version}, {moment(each.at_ms)}: {each.what}"
+            yield drawing.Mark("mark-commit", title, each.at_ms, lane=lane)
+            if each.has_offsets:
+                yield drawing.Mark("mark-offsets", title, each.at_ms, lane=lane, form="circle")
 
 
 PIPELINES = Page("/pipelines", "Pipelines", "pipelines.html", _list, menu="Pipelines")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import class_archive
+from lab.crash_plans import arm, disarm, fired, release
 from lab.network import Proxy
 from lab.spark_process import SessionError
 from lab.standalone import (
@@ -40,7 +41,6 @@ from lab.verify.wave import (
     RUN_LIMIT_S,
 )
 from sparkonce.crash_points import CrashAction, CrashPlan
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
 
 TASK_FAILURES = 3
 """`spark.task.maxFailures`."""

@@ -9,7 +9,7 @@ from lab.verify.cells import AnyCell, Outcome
 from lab.verify.cluster.cells import ClusterCell, Fault
 from lab.verify.report_timeline import steps, timeline
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.shared.page import table
+from sparkonce.notebook import table
 
 _GUARANTEES = tuple(Guarantee)
 _NEVER = "·"
@@ -25,7 +25,7 @@ def section(outcomes: Sequence[Outcome[ClusterCell]]) -> str:
     ran = [line for line in lines if any(slot != _NEVER for slot in line[1:])]
     head = ["fault of the cluster", *(guarantee.value for guarantee in _GUARANTEES)]
     details = (cell_details(each) for each in sorted(outcomes, key=lambda each: (each.wrong is None, each.cell.name)))
-    return f'<h2>Faults of the cluster</h2><div class="scroll">{table(head, ran)}</div>{"".join(details)}'
+    return f'<h2>Faults of the cluster</h2><div class="scroll">{table(head, ran, page=True)}</div>{"".join(details)}'
 
 
 def _slot(outcomes: Sequence[Outcome[ClusterCell]], fault: Fault, guarantee: Guarantee) -> str:
@@ -46,6 +46,6 @@ def cell_details(outcome: Outcome[AnyCell]) -> str:
     )
     parts = [f"<p>{escape(text)}</p>" for text in (outcome.wrong, told, outcome.remark, *outcome.errors) if text]
     parts.append(f'<div class="scroll">{timeline(outcome.moments)}</div>')
-    parts.append(table(("", "seconds", "lane", "what"), steps(outcome.moments)))
+    parts.append(table(("", "seconds", "lane", "what"), steps(outcome.moments), page=True))
     name = f"{sign} {escape(outcome.cell.name)}"
     return f"<details{is_open}><summary>{name}</summary><div>{''.join(parts)}</div></details>\n"

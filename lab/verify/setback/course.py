@@ -26,6 +26,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from lab.crash_plans import arm, disarm, fired
 from lab.verify.cells import Moment
 from lab.verify.records import Sending, create_topic, make
 from lab.verify.setback.cells import Query, SetBack, SetBackCell, StateStore
@@ -34,7 +35,6 @@ from lab.verify.setback.judge import is_sparks_own, names_way_out
 from lab.verify.setback.queries import Setup
 from sparkonce.crash_points import CrashAction, CrashPlan
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 RECORDS_PER_BATCH = 4
 LESS_RECORDS, MORE_FILES = 2, 2

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lab.verify.cells import Outcome
 from lab.verify.setback.cells import Query, SetBack, SetBackCell, Sink, StateStore, all_setbacks
-from sparkonce.jobs.shared.page import table
+from sparkonce.notebook import table
 
 _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
 _NEVER = "·"
@@ -57,7 +57,7 @@ def section(outcomes: Sequence[Outcome[SetBackCell]]) -> str:
     if not outcomes:
         return ""
     said = {each.cell: short(each.remark, each.wrong) for each in outcomes}
-    parts = [f'<div class="scroll">{table(*rows(said, sink))}</div>' for sink in _sinks(said)]
+    parts = [f'<div class="scroll">{table(*rows(said, sink), page=True)}</div>' for sink in _sinks(said)]
     details = (_details(each) for each in sorted(outcomes, key=lambda each: each.wrong is None))
     return f"<h2>Checkpoints set back</h2>{''.join(parts)}{''.join(details)}"
 
@@ -66,7 +66,7 @@ def _details(outcome: Outcome[SetBackCell]) -> str:
     sign, is_open = ("✓", "") if outcome.wrong is None else ("✗", " open")
     told = [text for text in (outcome.wrong, outcome.remark) if text]
     steps = ((f"{each.at_s:.2f}", each.lane, each.what) for each in outcome.moments)
-    body = "".join(f"<p>{escape(text)}</p>" for text in told) + table(("seconds", "lane", "what"), steps)
+    body = "".join(f"<p>{escape(text)}</p>" for text in told) + table(("seconds", "lane", "what"), steps, page=True)
     return f"<details{is_open}><summary>{sign} {escape(outcome.cell.name)}</summary><div>{body}</div></details>\n"
 
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from deltalake import DeltaTable
+from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 from lab.spark_process import Login, SparkProcess
 from lab.verify.engine import SESSION as SESSION_OF_CELLS
@@ -19,7 +20,6 @@ from lab.verify.shows.cells import Fault, Show
 from lab.verify.shows.copies import HELD_PARTITION, STEP
 from lab.verify.shows.stage import ShowError, Stage, wait
 from sparkonce.crash_points import CrashAction
-from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 RECORDS, LATER = 20_000, 2_000
 """Fewer would not fill the buffers between the steps of a query: no row would be sent before its task is struck."""

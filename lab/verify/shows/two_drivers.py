@@ -21,6 +21,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sparkonce.jobs.shared.crash_plans import arm, fired, release
+
 from lab.spark_process import SESSION_ENDED, Login, SessionError, SparkProcess
 from lab.verify.cells import RecordPath
 from lab.verify.evidence import verdict
@@ -30,7 +32,6 @@ from lab.verify.shows.stage import ShowError, Stage, wait
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashAction, CrashPlan, CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 RECORDS_PER_BATCH = 4_000
 """Few enough that the end of the topic is reached soon, however long a driver was paused."""

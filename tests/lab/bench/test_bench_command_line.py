@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_quick_is_smaller_and_what_is_given_wins() -> None:
     assert (settings.rows, settings.rounds) == (5, QUICK.rounds)
     assert settings.broker == QUICK.broker
     assert (given.json, given.chart, given.table) == (Path("out.json"), Path("out.svg"), Path("out.md"))
+
+
+def test_a_chart_without_the_library_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit):
+        parse(["--chart", "out.svg"])
+    assert "pip install 'sparkonce[bench]'" in capsys.readouterr().err
 
 
 def test_the_guarantees_have_sizes_of_their_own_and_what_is_given_wins() -> None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
 
 from lab.bench import throughput
-from lab.bench.chart import panels, svg
+from lab.bench.chart import figure, panels, read, svg
 from lab.bench.ready import Start, bounds
-from lab.bench.results import Comparison, Results
+from lab.bench.results import Comparison, Results, figure_text
 from lab.bench.settings import LIMITS
 from lab.bench.sides import Side, in_turn
 from lab.bench.throughput import Round
 
-SVG = "{http://www.w3.org/2000/svg}"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 SIDES = [Side(name, "", None) for name in ("ours", "peer")]  # type: ignore[arg-type]
 
 
 def size(name: str, ours: float, peer: float) -> Comparison:
     return Comparison(name, "records/s", (ours,), (peer,), "Apache Kafka", 1.0)
+
+
+def texts(drawn: str) -> list[str | None]:
+    return [text.text for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_sides_take_turns_and_the_warm_up_is_dropped() -> None:
@@ -81,21 +88,28 @@ def test_pipelines_are_drawn_by_their_unit_with_the_ratio() -> None:
     ]
     drawn = svg([speed, cpu, alone])
     assert drawn is not None
-    texts = {text.text for text in ElementTree.fromstring(drawn).iter(f"{SVG}text")}
-    assert {"3,000,000 (1.50 times)", "2,000,000", "1.5 (0.75 times)", "0.2", "Spark's JVM"} <= texts
+    assert {"3,000,000 (1.50 times)", "2,000,000", "1.5 (0.75 times)", "0.2", "Spark's JVM"} <= set(texts(drawn))
 
 
 def test_bars_of_a_row_share_a_scale() -> None:
-    drawn = svg([size("broker-groups-1", 100.0, 50.0), size("broker-groups-8", 25.0, 1234.5)])
+    found = panels([size("broker-groups-1", 100.0, 50.0), size("broker-groups-8", 25.0, 1234.5)])
+    (axis,) = figure(found).axes
+    assert [[bar.get_width() for bar in side] for side in axis.containers] == [[100, 25], [50, 1234.5]]
+
+
+@pytest.mark.parametrize("name", ["sizes", "pipelines", "direct"])
+def test_a_chart_of_the_docs_is_drawn_from_its_data_which_are_those_of_the_page(name: str) -> None:
+    data = read(DOCS / f"{name}.json")
+    drawn = svg(data)
     assert drawn is not None
-    root = ElementTree.fromstring(drawn)
-    widths = {
-        kind: [float(bar.attrib["width"]) for bar in root.iter(f"{SVG}rect") if bar.get("class") == kind][1:]
-        for kind in ("ours", "peer")
-    }
-    longest = widths["peer"][1]
-    assert [round(width / longest * 1234.5) for width in (*widths["ours"], *widths["peer"])] == [100, 25, 50, 1234]
-    assert "1,234" in [text.text for text in root.iter(f"{SVG}text")]
+    assert texts(drawn) == texts((DOCS / f"{name}.svg").read_text()), f"python -m lab.bench.chart docs/{name}.json …"
+    page = (DOCS / "benchmarks.md").read_text().splitlines()
+    for one in data:
+        rows = [row for row in page if row.startswith(f"| `{one.name}` | {one.unit} |")]
+        told = {figure_text(*one.ours), figure_text(*one.peer)}
+        assert not rows or any(told <= {cell.partition(" (")[0].strip() for cell in row.split("|")} for row in rows), (
+            one
+        )
 
 
 def test_without_sizes_and_pipelines_there_is_no_chart() -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from sparkonce.jobs.shared.child_process import kill_session
+from lab.child_process import kill_session
 from tests.quick import NO_TESTS, select
 
 HERE = Path(__file__).resolve().parent

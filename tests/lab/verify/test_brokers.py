@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.crash_plans import arm, fired, release
 from lab.verify.brokers import CrashableBroker, open_kafka
 from lab.verify.records import Sending, create_topic, make, read_topic
 from sparkonce.crash_points import FOLDER_VARIABLE
-from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 
 def produced(broker: CrashableBroker, folder: Path, plan: str) -> list[tuple[bytes, bytes]]:

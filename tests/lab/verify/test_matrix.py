@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.crash_plans import POINTS
 from lab.verify.cells import Cell, Kind, RecordPath, Result, Shows
 from lab.verify.matrix import (
     BY_FUNCTION,
@@ -25,7 +26,6 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.shared.crash_plans import POINTS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from sparkonce.jobs.shared.crash_plans import arm, fired
 
 from lab.bench.load import LoadError
 from lab.verify.__main__ import add_arguments, choose, run
@@ -23,7 +24,6 @@ from lab.verify.shows.cells import Fault, Show, ShowCell, cells_of
 from lab.verify.shows.copies import STEP, Copy, failing
 from sparkonce import EmbeddedBroker, crash_points
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
-from sparkonce.jobs.shared.crash_plans import arm, fired
 
 PROJECT = Path(__file__).resolve().parents[3]
 SPARKS_OWN, OURS = (cell for cell in cells_of(Show.DOUBLED_ROWS) if cell.fault is Fault.CHECKPOINT)

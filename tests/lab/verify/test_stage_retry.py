@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lab.child_process import kill_session
+from lab.crash_plans import arm, fired, release
 from lab.verify.records import Sending, create_topic, make, read_delivered
 from lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce import EmbeddedBroker
 from sparkonce.crash_points import FOLDER_VARIABLE, CrashPlan
-from sparkonce.jobs.shared.child_process import kill_session
-from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 PROJECT = Path(__file__).resolve().parents[3]
 BATCH = 20

@@ -1,4 +1,4 @@
-"""The declarations of settings: held against Apache Kafka's own, which `kafka_4_3_0.json` has noted, and the docs."""
+"""The declarations of settings: held against Apache Kafka's own, which `kafka_4_3_0.json` has noted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from sparkonce.broker_lite.config import broker_settings, file_settings
 from sparkonce.broker_lite.controller.image import KAFKA_DEFAULTS
 from sparkonce.broker_lite.log.config import LogConfig, topic_settings
 from sparkonce.broker_lite.node.dynamic_settings import group_settings
-from sparkonce.broker_lite.settings_page import markdown, sections
+from sparkonce.broker_lite.settings_page import sections
 from sparkonce.broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
 from sparkonce.settings import Setting, SettingError, Update
 from tests.cases import each_case
 
 KAFKA: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "kafka_4_3_0.json").read_text())
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "broker_settings.md"
 OURS = {"allow.everyone.if.no.acl.found", "cluster.id", "host.name", "metrics.port", "port", "super.users"}
 """Settings that are ours, or that Kafka's authorizer has and its broker does not list."""
 OURS |= {"zookeeper.connect", "zookeeper.session.timeout.ms"}  # Kafka's, up to version 3
@@ -114,10 +113,6 @@ def test_what_kafka_lets_clients_change_can_be_changed_here_but_for_security() -
         "leader.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == markdown(), "sparkonce options --write ."
 
 
 def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.sql import types as t
 
+from lab.crash_plans import arm
 from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.parquet import TableWriter
@@ -23,7 +24,6 @@ from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.shared.crash_plans import arm
 from sparkonce.offset_store.delta import DeltaSnapshot
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.offset_store.store import Commit

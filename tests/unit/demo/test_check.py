@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from lab.flights_check import checksum, compare
 from sparkonce.jobs.etl import dataset
-from sparkonce.jobs.etl.check import checksum, compare
 
 TABLE = pa.table({"flight_id": [3, 1, 2], "carrier": ["AA", None, ""], "hour": pa.array([1, 2, None], pa.int32())})
 

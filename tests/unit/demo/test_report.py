@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+from lab.flights_check import ColumnChecksum, Verdict
 from sparkonce.jobs.demo.report import Event, page
-from sparkonce.jobs.etl.check import ColumnChecksum, Verdict
 
 EVENTS = [
     Event("broker", "span", "broker", 0.0, 40.0),

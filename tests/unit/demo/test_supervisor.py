@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lab.job_process import JobFailedError
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.demo.supervisor import Job
-from sparkonce.jobs.shared.job_process import JobFailedError
 
 POINT = SinkPoint.BEFORE_COMMIT
 REACHES = f"""

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
+from lab.crash_plans import arm, fired
 from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
@@ -23,7 +24,6 @@ from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.decision import AlreadyWritten
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.shared.crash_plans import arm, fired
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
-from itertools import groupby
 
 from sparkonce.connectors.reference.tables import REFUSED, WITHOUT_EFFECT, Reference
-from sparkonce.settings import Scope, Setting
+from sparkonce.jobs.cli.options import groups, reasons, scope
+from sparkonce.settings import Setting
 
 
 def markdown(reference: Reference) -> str:
@@ -17,8 +16,8 @@ def markdown(reference: Reference) -> str:
         f"# {reference.title}",
         "",
         _paragraph(
-            f"For {reference.use}. This page is made from the declarations in the code, by `sparkonce options {name} "
-            f"--markdown`; `sparkonce options {name} NAME` shows one of them in the terminal."
+            f"For {reference.use}. This page is made from the declarations in the code, by `python -m lab.pages .`; "
+            f"`sparkonce options {name} NAME` shows one of them in the terminal."
         ),
         "",
         _paragraph(
@@ -66,29 +65,8 @@ def _default(entry: Setting) -> str:
     return entry.shown_default if plain else f"`{entry.shown_default}`"
 
 
-def scope(entry: Setting) -> str:
-    """Describe which queries an option is for, if not for all."""
-    return "" if entry.scope is Scope.BOTH else f"{entry.scope} only"
-
-
 def _cell(written: str) -> str:
     return written.replace("|", "\\|")
-
-
-def groups(reference: Reference) -> Iterator[tuple[str, list[Setting]]]:
-    """Yield the entries by heading, in the order of each heading's first entry."""
-    entries = reference.entries()
-    order = list(dict.fromkeys(entry.group for entry in entries))
-    for group, found in groupby(sorted(entries, key=lambda entry: order.index(entry.group)), lambda entry: entry.group):
-        yield group or "Options", list(found)
-
-
-def reasons(entries: list[Setting]) -> list[tuple[list[str], str]]:
-    """Group names with the same reason."""
-    reasons: dict[str, list[str]] = {}
-    for entry in entries:
-        reasons.setdefault(entry.documentation, []).append(entry.name)
-    return [(names, why) for why, names in reasons.items()]
 
 
 def _paragraph(said: str) -> str:

@@ -1,11 +1,10 @@
-"""Shared by the jobs' HTML reports: a self-contained page, its colours in light and dark, tables.
+"""Shared by HTML reports: a self-contained page, and its colours in light and dark.
 
 A page needs no other file (no script, font or picture from elsewhere), so it opens from disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from html import escape
 
 STYLE = """
@@ -22,6 +21,7 @@ td, th { padding: .2rem .9rem .2rem 0; text-align: left;
   border-bottom: 1px solid var(--line) } td.number { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: .9em } svg text { fill: var(--ink); font: 12px system-ui, sans-serif } svg .soft { fill: var(--soft) }
 svg .grid { stroke: var(--line) }
+.lanes { display: block; min-width: 560px; max-width: 1100px; width: 100%; height: auto }
 """
 
 
@@ -33,10 +33,3 @@ def document(title: str, style: str, body: str) -> str:
 {body}
 </body></html>
 """
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a plain table; every cell is escaped."""
-    lines = ["<table><tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "\n".join([*lines, "</table>"])

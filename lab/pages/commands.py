@@ -9,7 +9,7 @@ from collections.abc import Iterator
 _HEAD = """\
 # Commands
 
-<!-- Generated from the code: sparkonce options --write . -->
+<!-- Generated from the code: python -m lab.pages . -->
 
 `sparkonce COMMAND --help` prints the same for one command. Where the environment is not activated,
 `python -m sparkonce` is the same command. `sparkonce completion` is for bash and zsh.

@@ -14,7 +14,7 @@ import sparkonce
 _HEAD = """\
 # Python API
 
-<!-- Generated from the code: sparkonce options --write . -->
+<!-- Generated from the code: python -m lab.pages . -->
 
 All that `sparkonce` exports; the package has type hints (`py.typed`). Each name is loaded when it is first used.
 Everything else, such as `sparkonce.connectors`, may change from one version to the next.

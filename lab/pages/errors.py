@@ -219,7 +219,7 @@ NOT_SEEN = frozenset(
 _HEAD = """\
 # Errors
 
-<!-- Generated from the code: sparkonce options --write . -->
+<!-- Generated from the code: python -m lab.pages . -->
 
 Spark wraps the error of a query in a stack trace, repeats it, and adds the query's plan. Look for the last line that
 begins with `sparkonce.`, which `sparkonce.explain(error)` returns: it names one of these classes, says what is wrong,
