@@ -117,11 +117,12 @@ class ControllerService:
         base_offset = controller.image.next_offset
         try:
             records, result = decision(controller)
-        except KafkaError:
-            assert controller.image.next_offset == base_offset, "a decision that is refused changes nothing"
-            raise
-        except BaseException:
-            self._end("it made a mistake")
+        except BaseException as error:
+            half_done = controller.image.next_offset != base_offset
+            if half_done or not isinstance(error, KafkaError):
+                self._end("it made a mistake")
+            if half_done and isinstance(error, KafkaError):
+                raise AssertionError("a decision that is refused changes nothing") from error
             raise
         if records:
             self._append(records, base_offset)

@@ -12,13 +12,16 @@ registration: requests of an earlier start of it are ignored (KIP-903).
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from sparkonce.broker_lite.assertions import BrokenInvariantError, broken
 from sparkonce.broker_lite.controller.election import next_state
 from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, PartitionKey, TopicImage
+from sparkonce.broker_lite.controller.partition_state import broken_invariant
 from sparkonce.broker_lite.controller.placement import place
 from sparkonce.broker_lite.controller.records import (
     NO_BROKER_EPOCH,
@@ -234,8 +237,8 @@ class Controller:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         placed = replicas or self._place(partitions, replication_factor, len(self.image.topics))
         self._check_placed(placed)
-        records = self._record([TopicCreated(name, topic_id, tuple(sorted(settings.items())))])
-        return records + self._begin_partitions(self.image.topics[topic_id], placed)
+        created = TopicCreated(name, topic_id, tuple(sorted(settings.items())))
+        return self._record([created, *self._new_partitions(topic_id, 0, placed)])
 
     def create_partitions(self, name: str, count: int, replicas: Sequence[tuple[int, ...]] = ()) -> list[Record]:
         """Increase a topic to `count` partitions.
@@ -251,7 +254,7 @@ class Controller:
         factor = len(topic.partitions[0].replicas)
         placed = replicas or self._place(count - now, factor, len(self.image.topics) + now)
         self._check_placed(placed)
-        return self._begin_partitions(topic, placed)
+        return self._record(self._new_partitions(topic.topic_id, now, placed))
 
     def delete_topic(self, topic_id: uuid.UUID) -> list[Record]:
         """Delete a topic by its id: its name may belong to another topic by now.
@@ -277,7 +280,7 @@ class Controller:
         records = self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])
         moves = list(self.image.topics[topic_id].partitions.items()) if self._safety(topic_id) != before else []
         for index, state in moves:
-            records += self._move((topic_id, index), state, state.in_sync_replicas)
+            records += self._move_if_valid((topic_id, index), state, state.in_sync_replicas)
         return records
 
     def _safety(self, topic_id: uuid.UUID) -> tuple[int, bool]:
@@ -296,7 +299,7 @@ class Controller:
         records = self._record([DefaultSettingsChanged(tuple(sorted({**before, **settings}.items())))])
         for key, state in list(self.image.partitions()):
             if not changed <= self.image.topics[key[0]].settings.keys():
-                records += self._move(key, state, state.in_sync_replicas)
+                records += self._move_if_valid(key, state, state.in_sync_replicas)
         return records
 
     def elect(self, key: PartitionKey, *, unclean: bool) -> list[Record]:
@@ -348,7 +351,10 @@ class Controller:
         in_sync = set(state.in_sync_replicas)
         if not under_way or not set(state.adding_replicas) <= in_sync or not in_sync & set(target):
             return []
-        return self._settle(key, state, state._replace(replicas=target, adding_replicas=(), removing_replicas=()))
+        wanted = state._replace(replicas=target, adding_replicas=(), removing_replicas=())
+        with contextlib.suppress(BrokenInvariantError):  # what was decided before it stays
+            return self._settle(key, state, wanted)
+        return []
 
     def _settle(self, key: PartitionKey, state: PartitionState, wanted: PartitionState) -> list[Record]:
         """Set a partition's replicas; removed ones are not in sync, and do not lead."""
@@ -413,6 +419,17 @@ class Controller:
     # Changes of the image: all go through `_record`.
 
     def _record(self, records: list[Record]) -> list[Record]:
+        """Apply records.
+
+        Raises:
+            BrokenInvariantError: if a partition's new state is not valid; then none is applied.
+        """
+        for record in records:
+            if isinstance(record, PartitionChanged):
+                key = (record.topic_id, record.partition)
+                found = broken_invariant(self.image.partition(key), record.state)
+                if found is not None:
+                    raise broken(found[0], f"partition {key[0]}-{key[1]}: {found[1]}")
         for record in records:
             self.image.apply(record)
         return records
@@ -441,6 +458,14 @@ class Controller:
         )
         return [] if changed == state else self._record([PartitionChanged(*key, changed)])
 
+    def _move_if_valid(
+        self, key: PartitionKey, state: PartitionState, in_sync_replicas: Collection[int], **options: Any
+    ) -> list[Record]:
+        """As `_move`; a partition whose new state would not be valid stays as it is, and the others move."""
+        with contextlib.suppress(BrokenInvariantError):
+            return self._move(key, state, in_sync_replicas, **options)
+        return []
+
     def _without(self, broker_id: int, forgetful: Collection[int]) -> list[Record]:
         """Remove a broker that is fenced or about to stop from all in-sync replicas and leaderships."""
         records: list[Record] = []
@@ -448,25 +473,24 @@ class Controller:
             concerned = (*state.in_sync_replicas, *(state.eligible_leader_replicas if forgetful else ()), state.leader)
             if broker_id in concerned:
                 left = [each for each in state.in_sync_replicas if each != broker_id]
-                records += self._move(key, state, left, forgetful=forgetful)
+                records += self._move_if_valid(key, state, left, forgetful=forgetful)
         return records
 
     def _elect_where_nobody_leads(self) -> list[Record]:
         records: list[Record] = []
         for key, state in list(self.image.partitions()):
             if state.leader == NO_LEADER:
-                records += self._move(key, state, state.in_sync_replicas)
+                records += self._move_if_valid(key, state, state.in_sync_replicas)
         return records
 
     def _balance(self) -> list[Record]:
         records: list[Record] = []
         for key, state in list(self.image.partitions()):
             if state.leader not in (NO_LEADER, state.replicas[0]):
-                records += self._move(key, state, state.in_sync_replicas, prefer_first=True)
+                records += self._move_if_valid(key, state, state.in_sync_replicas, prefer_first=True)
         return records
 
-    def _begin_partitions(self, topic: TopicImage, placed: Sequence[tuple[int, ...]]) -> list[Record]:
-        first = len(topic.partitions)
+    def _new_partitions(self, topic_id: uuid.UUID, first: int, placed: Sequence[tuple[int, ...]]) -> list[Record]:
         begun: list[Record] = []
         epoch = self._settings.first_leader_epoch
         states: dict[tuple[int, ...], PartitionState] = {}
@@ -475,8 +499,8 @@ class Controller:
             if state is None:
                 there = tuple(each for each in replicas if self.image.may_join(each))
                 state = states[replicas] = PartitionState(replicas, there, there[0], epoch, 0)
-            begun.append(PartitionChanged(topic.topic_id, index, state))
-        return self._record(begun)
+            begun.append(PartitionChanged(topic_id, index, state))
+        return begun
 
     # Queries.
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
+from sparkonce.broker_lite.assertions import broken
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import is_log_file
@@ -277,7 +278,11 @@ class LocalLog:
 
     def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
         """Write a batch that has its offset; returns its segment."""
-        if self.noted_recovery_point > self.log_end_offset:
+        end = self.log_end_offset
+        if not end <= last_offset - header.last_offset_delta <= last_offset:
+            first = last_offset - header.last_offset_delta
+            raise broken("offsets-in-order", f"{self.directory}: a batch of {first} to {last_offset} comes at {end}")
+        if self.noted_recovery_point > end:
             # As in Kafka's LogManager.truncateTo: the next append is not flushed. One write covers all logs.
             self.note_recovery_point()
         segment = self._segments[-1]
@@ -307,6 +312,7 @@ class LocalLog:
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end; CORRUPT_MESSAGE or
                 KAFKA_STORAGE_ERROR if the file is corrupt or cannot be read.
+            BrokenInvariantError: if `up_to_offset` is beyond the log's end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -321,7 +327,10 @@ class LocalLog:
             raise self._storage_error(error) from error
 
     def _read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None) -> Slice:
-        end_offset = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
+        end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
+        if end_offset > self.log_end_offset:
+            text = f"{self.directory}: it is {end_offset}, the log ends at {self.log_end_offset}"
+            raise broken("high-watermark-in-log", text)
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while offset < end_offset and index < len(self._segments):
             segment = self._segments[index]

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from sparkonce.broker_lite.assertions import broken
 from sparkonce.broker_lite.log.local_log import Appended, LocalLog
 from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from sparkonce.broker_lite.log.producer_state import CompletedTransaction, Marker
@@ -133,6 +134,13 @@ class PartitionLog(LocalLog):
                 self._finish_truncation()
                 self.leader_epochs.assign(epoch, self.log_end_offset)
         self.producers.forget_verifications()
+
+    def _check_writable(self) -> None:
+        super()._check_writable()
+        known = self._high_watermark
+        if known is not None and known > self.log_end_offset:  # what is appended would count as replicated
+            text = f"{self.directory}: it is {known}, the log ends at {self.log_end_offset}"
+            raise broken("high-watermark-in-log", text)
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`, at most to the log end offset; return whether it moved."""

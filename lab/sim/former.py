@@ -54,7 +54,12 @@ _FOR_EACH_VERSION: Final = frozenset(
     }
 )
 _SHARED: Final = frozenset(
-    {"kafka.protocol.errors", "broker_lite.replication.invariants", "broker_lite.server.zookeeper_session"}
+    {
+        "broker_lite.assertions",
+        "broker_lite.replication.invariants",
+        "broker_lite.server.zookeeper_session",
+        "kafka.protocol.errors",
+    }
 )
 _numbers = count(1)
 
