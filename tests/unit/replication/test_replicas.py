@@ -12,9 +12,9 @@ from sparkonce.broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
     DefaultSettingsChanged,
+    MetadataRecord,
     PartitionChanged,
     PartitionState,
-    Record,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
@@ -49,7 +49,7 @@ class OneBroker:
             self.image.apply(BrokerRegistered(broker_id, uuid.UUID(int=broker_id), "localhost", 9092))
             self.image.apply(BrokerChanged(broker_id, broker_id - 1 + broker_id - 1, fenced=False, shutting_down=False))
 
-    def tell(self, *records: Record) -> list[object]:
+    def tell(self, *records: MetadataRecord) -> list[object]:
         for record in records:
             self.image.apply(record)
         return list(self.replicas.apply(self.image, self.now_ms))
