@@ -272,7 +272,11 @@ class LocalLog:
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
-        if leader_epoch > self.leader_epochs.latest:
+        latest = self.leader_epochs.latest
+        if leader_epoch < latest:
+            text = f"{self.directory} has epoch {latest}, the cluster {leader_epoch}: one of them is another one's copy"
+            raise broken("epochs-rise", text)
+        if leader_epoch > latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
         return self._put(batch, header, last_offset, now_ms)
 

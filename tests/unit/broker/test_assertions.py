@@ -80,9 +80,17 @@ def _high_watermark_kept_by_truncation(log: PartitionLog) -> Iterator[None]:
     log._high_watermark = before
 
 
+@contextmanager
+def _older_epoch_than_the_log_has(log: PartitionLog) -> Iterator[None]:
+    log.leader_epochs.assign(log.latest_epoch + 1, log.log_end_offset)
+    yield
+    log.leader_epochs.truncate_from_end(log.log_end_offset)
+
+
 @each_case(
     ("mistake", "invariant", "reads"),
     [
+        (_older_epoch_than_the_log_has, "epochs-rise", [FINE, FINE]),
         (_offset_assigned_twice, "offsets-in-order", [FINE, FINE]),
         (_high_watermark_kept_by_truncation, "high-watermark-in-log", [BROKEN, FINE]),
     ],
@@ -101,7 +109,7 @@ def test_a_log_whose_state_is_broken_refuses_writes_and_the_other_partition_take
         assert produced(script) == [BROKEN, FINE]
         assert consumed(script) == reads
     assert log.log_end_offset == end
-    assert all(f"{invariant}: {log.directory}: " in each for each in script.noted)
+    assert all(f"{invariant}: {log.directory}" in each for each in script.noted)
     assert script.noted
     assert (produced(script), consumed(script)) == ([FINE, FINE], [FINE, FINE])
 
