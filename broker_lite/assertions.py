@@ -23,3 +23,8 @@ def broken(invariant: str, text: str) -> BrokenInvariantError:
     error = BrokenInvariantError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{invariant}: {text}")
     logger.error("this is a mistake of the broker's: %s", error)
     return error
+
+
+def beyond_end(directory: str, high_watermark: int, log_end_offset: int) -> BrokenInvariantError:
+    """Return the error of a high watermark that is not within its log."""
+    return broken("high-watermark-in-log", f"{directory}: it is {high_watermark}, the log ends at {log_end_offset}")

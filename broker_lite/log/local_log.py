@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
-from sparkonce.broker_lite.assertions import broken
+from sparkonce.broker_lite.assertions import beyond_end, broken
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import is_log_file
@@ -274,8 +274,7 @@ class LocalLog:
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
         latest = self.leader_epochs.latest
         if leader_epoch < latest:
-            text = f"{self.directory} has epoch {latest}, the cluster {leader_epoch}: one of them is another one's copy"
-            raise broken("epochs-rise", text)
+            raise broken("epochs-rise", f"{self.directory} has leader epoch {latest}, the cluster {leader_epoch}")
         if leader_epoch > latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
         return self._put(batch, header, last_offset, now_ms)
@@ -284,8 +283,7 @@ class LocalLog:
         """Write a batch that has its offset; returns its segment."""
         end = self.log_end_offset
         if not end <= last_offset - header.last_offset_delta <= last_offset:
-            first = last_offset - header.last_offset_delta
-            raise broken("offsets-in-order", f"{self.directory}: a batch of {first} to {last_offset} comes at {end}")
+            raise broken("offsets-in-order", f"{self.directory}: a batch that ends at {last_offset} comes at {end}")
         if self.noted_recovery_point > end:
             # As in Kafka's LogManager.truncateTo: the next append is not flushed. One write covers all logs.
             self.note_recovery_point()
@@ -316,7 +314,6 @@ class LocalLog:
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end; CORRUPT_MESSAGE or
                 KAFKA_STORAGE_ERROR if the file is corrupt or cannot be read.
-            BrokenInvariantError: if `up_to_offset` is beyond the log's end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -333,8 +330,7 @@ class LocalLog:
     def _read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None) -> Slice:
         end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
         if end_offset > self.log_end_offset:
-            text = f"{self.directory}: it is {end_offset}, the log ends at {self.log_end_offset}"
-            raise broken("high-watermark-in-log", text)
+            raise beyond_end(self.directory, end_offset, self.log_end_offset)
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while offset < end_offset and index < len(self._segments):
             segment = self._segments[index]

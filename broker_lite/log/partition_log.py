@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.assertions import broken
+from sparkonce.broker_lite.assertions import beyond_end
 from sparkonce.broker_lite.log.local_log import Appended, LocalLog
 from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from sparkonce.broker_lite.log.producer_state import CompletedTransaction, Marker
@@ -139,8 +139,7 @@ class PartitionLog(LocalLog):
         super()._check_writable()
         known = self._high_watermark
         if known is not None and known > self.log_end_offset:  # what is appended would count as replicated
-            text = f"{self.directory}: it is {known}, the log ends at {self.log_end_offset}"
-            raise broken("high-watermark-in-log", text)
+            raise beyond_end(self.directory, known, self.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`, at most to the log end offset; return whether it moved."""
