@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -119,7 +119,7 @@ class KafkaGroupOffsets:
         hint = hints.get(error.code)
         raise OffsetStoreError(f"could not {what}: {error}" + (f"; {hint}" if hint else "")) from error
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> BrokerConnection:
         """Return the connection to the group's coordinator, which is looked up if needed."""
         if self._coordinator is None:
             self._coordinator = self._find_coordinator()
@@ -142,7 +142,7 @@ class KafkaGroupOffsets:
         _check(group.error_code, "describe the group")
         return str(group.group_state)
 
-    def _consumer_state(self, connection: Connection) -> str:
+    def _consumer_state(self, connection: BrokerConnection) -> str:
         """Describe a group of the newer protocol (KIP-848), which DescribeGroups reports as missing."""
         version = connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
         answer = self._client.ask(connection, ApiKey.CONSUMER_GROUP_DESCRIBE, version, group_ids=[self._group_id])

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from sparkonce.broker_lite.cluster.coordination import Coordination, OvertakenError
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
-from sparkonce.broker_lite.controller.records import BrokerChanged, Record
+from sparkonce.broker_lite.controller.records import BrokerChanged, MetadataRecord
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ MIN_BACKOFF_MS: Final = 50
 MAX_BACKOFF_MS: Final = 5_000
 
 Result = TypeVar("Result")
-Decision = Callable[[Controller], tuple[list[Record], Result]]
+Decision = Callable[[Controller], tuple[list[MetadataRecord], Result]]
 """An action of the controller: returns the records that follow, and the answer."""
 
 
@@ -117,11 +117,12 @@ class ControllerService:
         base_offset = controller.image.next_offset
         try:
             records, result = decision(controller)
-        except KafkaError:
-            assert controller.image.next_offset == base_offset, "a decision that is refused changes nothing"
-            raise
-        except BaseException:
-            self._end("it made a mistake")
+        except BaseException as error:
+            half_done = controller.image.next_offset != base_offset
+            if half_done or not isinstance(error, KafkaError):
+                self._end("it made a mistake")
+            if half_done and isinstance(error, KafkaError):
+                raise AssertionError("a decision that is refused changes nothing") from error
             raise
         if records:
             self._append(records, base_offset)
@@ -153,7 +154,7 @@ class ControllerService:
     def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
         """Let the controller decide several things in one write of its log; as `decide`."""
 
-        def all_of_them(controller: Controller) -> tuple[list[Record], None]:
+        def all_of_them(controller: Controller) -> tuple[list[MetadataRecord], None]:
             return [record for decision in decisions for record in decision(controller)[0]], None
 
         self.decide(all_of_them)
@@ -191,7 +192,7 @@ class ControllerService:
         self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS) or MIN_BACKOFF_MS
         self._not_before_ms = self._monotonic_ms() + self._backoff_ms
 
-    def _look_around(self, controller: Controller) -> tuple[list[Record], None]:
+    def _look_around(self, controller: Controller) -> tuple[list[MetadataRecord], None]:
         here = [each.broker_id for each in controller.image.brokers.values() if not each.fenced]
         dead = [broker_id for broker_id in here if self._coordination.is_gone(broker_id)]
         if dead:
@@ -202,7 +203,7 @@ class ControllerService:
                 logger.info("broker %d has sent no heartbeat for broker.session.timeout.ms", record.broker_id)
         return fenced + ticked, None
 
-    def _append(self, records: list[Record], base_offset: int) -> None:
+    def _append(self, records: list[MetadataRecord], base_offset: int) -> None:
         try:
             self._coordination.append(records, base_offset, self._now_ms())
         except OvertakenError as error:

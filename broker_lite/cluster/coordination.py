@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.controller.records import MetadataRecord
 
-Step = ClusterImage | list[Record]
+Step = ClusterImage | list[MetadataRecord]
 """The next part of the log: the whole cluster, or changes that belong together."""
 
 
@@ -64,7 +64,7 @@ class Coordination(Protocol):
     def durable_offset(self) -> int:
         """The offset up to which this controller's appends are committed."""
 
-    def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:
+    def append(self, records: Sequence[MetadataRecord], base_offset: int, now_ms: int) -> None:
         """Append a decision, which is already in the image from `lead`, as a whole or not at all.
 
         Raises:

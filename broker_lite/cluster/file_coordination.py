@@ -11,7 +11,7 @@ from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
 from sparkonce.broker_lite.cluster.coordination import OvertakenError
 from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, MetadataWriter
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.controller.records import MetadataRecord
 from sparkonce.broker_lite.log.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class FileCoordination:
         """See `Coordination`."""
         return self._writer is not None and self._writer.size - self._snapshot_bytes > self._max_log_bytes
 
-    def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:
+    def append(self, records: Sequence[MetadataRecord], base_offset: int, now_ms: int) -> None:
         """See `Coordination`: it is on the disk when this returns."""
         assert self._writer is not None, "this broker leads"
         self._writer.append(records, base_offset, now_ms)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
     from sparkonce.broker_lite.cluster.roles import Answer, BrokerRole, ControllerRole, Peers, Surroundings
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
 
 PROPOSALS_EVERY: Final = 3
 """Leaders' proposals are sent after every third check, those of many partitions together; at rest, after each."""
@@ -128,7 +128,7 @@ class ClusterMember:
         )
         self._looks.begin()
 
-    def stand_alone(self, membership: Membership, image: ClusterImage) -> None:
+    def be_standalone(self, membership: Membership, image: ClusterImage) -> None:
         """Be a cluster of one, whose controller passes on its decisions; take all roles of this image."""
         self._membership, self.image = membership, image
         self.take_roles()
@@ -287,7 +287,7 @@ class ClusterMember:
         if steps:
             self.look_soon()
 
-    def _apply(self, records: Iterable[Record]) -> None:
+    def _apply(self, records: Iterable[MetadataRecord]) -> None:
         """Apply records to the image; one that cannot be applied is ignored, as by Kafka's MetadataBatchLoader."""
         image = self.image
         before, terms = image.position, image.terms

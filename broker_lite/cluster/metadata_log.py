@@ -24,8 +24,7 @@ from typing import Final
 from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record, encode_snapshot
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import ControllerElected
-from sparkonce.broker_lite.controller.records import Record as Change
+from sparkonce.broker_lite.controller.records import ControllerElected, MetadataRecord
 from sparkonce.broker_lite.log.storage import File, Storage
 from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.kafka.protocol.primitives import Buffer
@@ -142,7 +141,7 @@ class MetadataWriter:
         """The size of the file, in bytes."""
         return self._file.size
 
-    def append(self, records: Sequence[Change], base_offset: int, now_ms: int) -> None:
+    def append(self, records: Sequence[MetadataRecord], base_offset: int, now_ms: int) -> None:
         """Write changes as one batch, and flush it.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sparkonce.broker_lite.controller import records as kinds
 from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, LogPosition, TopicImage
-from sparkonce.broker_lite.controller.records import PartitionState, Record
+from sparkonce.broker_lite.controller.records import MetadataRecord, PartitionState
 
 SNAPSHOT: Final = "Snapshot"
 
@@ -23,13 +23,13 @@ class MetadataFormatError(ValueError):
     """Bytes in the controller's log are not a valid record; the message says why."""
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: MetadataRecord) -> bytes:
     """Return a record as the value of a Kafka record."""
     fields = {_camel(name): _plain(getattr(record, name)) for name in record.__dataclass_fields__}
     return _bytes({"type": type(record).__name__, **fields})
 
 
-def decode(value: bytes | None) -> Record | ClusterImage:
+def decode(value: bytes | None) -> MetadataRecord | ClusterImage:
     """Parse a value of the log: a record, or a snapshot, whose `next_offset` the caller must set.
 
     Raises:
@@ -107,7 +107,7 @@ def _read_snapshot(document: Mapping[str, Any]) -> ClusterImage:
     return image
 
 
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], MetadataRecord]]] = {
     "BrokerRegistered": lambda it: kinds.BrokerRegistered(
         it["brokerId"], uuid.UUID(it["incarnation"]), it["host"], it["port"], _listeners(it)
     ),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sparkonce.broker_lite.cluster.controller_service import Decision, Result
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.controller.records import MetadataRecord
 
 Answer = Callable[[Any], None]
 """Called with a response, or None without one: the broker died, timed out, or is not connected."""
@@ -112,7 +112,7 @@ class Surroundings(Protocol):
     on_report: Callable[[], None]
     """Called when another broker may have changed something, died, or resigned."""
 
-    def poll(self) -> Sequence[ClusterImage | list[Record]]:
+    def poll(self) -> Sequence[ClusterImage | list[MetadataRecord]]:
         """Return the committed decisions of controllers since the last call.
 
         Raises:

@@ -12,8 +12,7 @@ from typing import Final
 
 from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.records import ControllerElected, PartitionChanged, PartitionState
-from sparkonce.broker_lite.controller.records import Record as Change
+from sparkonce.broker_lite.controller.records import ControllerElected, MetadataRecord, PartitionChanged, PartitionState
 from sparkonce.broker_lite.replication.invariants import (
     PartitionHistory,
     ViolationError,
@@ -47,7 +46,7 @@ class WatchedImage:
             self._apply(step)
         check_image(broker_epochs, self.image)
 
-    def _apply(self, changes: list[Change]) -> None:
+    def _apply(self, changes: list[MetadataRecord]) -> None:
         violation: ViolationError | None = None
         for change in changes:
             try:
@@ -58,7 +57,7 @@ class WatchedImage:
         if violation is not None:
             raise violation
 
-    def _check_change(self, change: Change) -> None:
+    def _check_change(self, change: MetadataRecord) -> None:
         if isinstance(change, PartitionChanged):
             key = (change.topic_id, change.partition)
             history = self._history(key, self.image)

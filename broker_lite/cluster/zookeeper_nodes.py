@@ -50,10 +50,10 @@ from sparkonce.broker_lite.controller.records import (
     ControllerElected,
     DefaultSettingsChanged,
     DocumentChanged,
+    MetadataRecord,
     PartitionChanged,
     PartitionState,
     ProducerIdsAllocated,
-    Record,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
@@ -151,7 +151,7 @@ class Change(NamedTuple):
     """One decision."""
 
     base_offset: int
-    records: list[Record]
+    records: list[MetadataRecord]
 
 
 def first_nodes(cluster_id: str) -> list[Operation]:
@@ -186,7 +186,7 @@ def change_path(number: int) -> str:
     return f"{CHANGES}/{number:010d}"
 
 
-def encode_change(epoch: int, base_offset: int, records: Sequence[Record]) -> bytes:
+def encode_change(epoch: int, base_offset: int, records: Sequence[MetadataRecord]) -> bytes:
     """Return the value of a change's node: a line with its position, and one for each record."""
     head = _json({"controllerEpoch": epoch, "baseOffset": base_offset})
     data = b"\n".join([head, *map(encode_record, records)])
@@ -217,7 +217,7 @@ class StateNodes:
         self._image = image
         self._paths = {topic.topic_id: set(_of_topic(topic)) for topic in image.topics.values()}
 
-    def following(self, records: Iterable[Record]) -> list[Operation]:
+    def following(self, records: Iterable[MetadataRecord]) -> list[Operation]:
         """Return the operations for records that the image already has."""
         wanted: dict[str, bytes | None] = {}
         for record in records:
@@ -241,7 +241,7 @@ class StateNodes:
                 made.append(SetData(path, data, version))
         return [*made, *reversed(gone)]
 
-    def _after(self, record: Record) -> Mapping[str, bytes | None]:
+    def _after(self, record: MetadataRecord) -> Mapping[str, bytes | None]:
         image = self._image
         match record:
             case BrokerRegistered() | BrokerChanged():

@@ -12,13 +12,16 @@ registration: requests of an earlier start of it are ignored (KIP-903).
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from sparkonce.broker_lite.assertions import BrokenInvariantError, broken
 from sparkonce.broker_lite.controller.election import next_state
 from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, PartitionKey, TopicImage
+from sparkonce.broker_lite.controller.partition_state import broken_invariant
 from sparkonce.broker_lite.controller.placement import place
 from sparkonce.broker_lite.controller.records import (
     NO_BROKER_EPOCH,
@@ -27,10 +30,10 @@ from sparkonce.broker_lite.controller.records import (
     BrokerRegistered,
     DefaultSettingsChanged,
     DocumentChanged,
+    MetadataRecord,
     PartitionChanged,
     PartitionState,
     ProducerIdsAllocated,
-    Record,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
@@ -81,7 +84,7 @@ class Controller:
         self._heard_ms = dict.fromkeys(image.brokers, now_ms)
         self._balanced_ms = now_ms
 
-    def begin(self) -> list[Record]:
+    def begin(self) -> list[MetadataRecord]:
         """Return the initial records of the log: to be called first by each controller.
 
         As Kafka's controller does when eligible leader replicas are enabled (KIP-966).
@@ -100,7 +103,7 @@ class Controller:
         last_epoch: int,
         now_ms: int,
         listeners: tuple[tuple[str, str, int], ...] = (),
-    ) -> tuple[list[Record], int]:
+    ) -> tuple[list[MetadataRecord], int]:
         """Register a broker that has started; return its epoch.
 
         `last_epoch` is the epoch that the broker stopped cleanly with, or NO_BROKER_EPOCH: a broker that did not stop
@@ -135,7 +138,7 @@ class Controller:
         now_ms: int,
         *,
         wants_fence: bool = False,
-    ) -> tuple[list[Record], Heartbeat]:
+    ) -> tuple[list[MetadataRecord], Heartbeat]:
         """Handle a heartbeat of a broker that has applied the log up to `next_offset`.
 
         A broker that may shut down is fenced at the same time, so that its next start need not wait for the end of its
@@ -147,7 +150,7 @@ class Controller:
         """
         broker = self._checked_broker(broker_id, broker_epoch)
         self._heard_ms[broker_id] = now_ms
-        records: list[Record] = []
+        records: list[MetadataRecord] = []
         caught_up = next_offset > broker_epoch
         may_shut_down = False
         # A broker that requests to be fenced may be fenced already, after its session timeout, and still be eligible.
@@ -171,14 +174,14 @@ class Controller:
 
     def alter_in_sync(
         self, broker_id: int, broker_epoch: int, proposals: Iterable[InSyncProposal]
-    ) -> tuple[list[Record], list[PartitionState | KafkaError]]:
+    ) -> tuple[list[MetadataRecord], list[PartitionState | KafkaError]]:
         """Handle a leader's proposals of in-sync replicas; return for each the new state, or the error.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
         """
         self._checked_broker(broker_id, broker_epoch)
-        records: list[Record] = []
+        records: list[MetadataRecord] = []
         answers: list[PartitionState | KafkaError] = []
         for proposal in proposals:
             try:
@@ -190,7 +193,7 @@ class Controller:
             answers.append(now)
         return records, answers
 
-    def _altered(self, leader: int, proposal: InSyncProposal) -> tuple[list[Record], PartitionState]:
+    def _altered(self, leader: int, proposal: InSyncProposal) -> tuple[list[MetadataRecord], PartitionState]:
         state = self.image.partition(proposal.key)
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no partition {proposal.key}")
@@ -224,7 +227,7 @@ class Controller:
         replication_factor: int,
         settings: Mapping[str, str],
         replicas: Sequence[tuple[int, ...]] = (),
-    ) -> list[Record]:
+    ) -> list[MetadataRecord]:
         """Create a topic; unless assigned, its replicas are spread over the brokers, live ones first.
 
         Raises:
@@ -234,10 +237,12 @@ class Controller:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         placed = replicas or self._place(partitions, replication_factor, len(self.image.topics))
         self._check_placed(placed)
-        records = self._record([TopicCreated(name, topic_id, tuple(sorted(settings.items())))])
-        return records + self._begin_partitions(self.image.topics[topic_id], placed)
+        created = TopicCreated(name, topic_id, tuple(sorted(settings.items())))
+        return self._record([created, *self._new_partitions(topic_id, 0, placed)])
 
-    def create_partitions(self, name: str, count: int, replicas: Sequence[tuple[int, ...]] = ()) -> list[Record]:
+    def create_partitions(
+        self, name: str, count: int, replicas: Sequence[tuple[int, ...]] = ()
+    ) -> list[MetadataRecord]:
         """Increase a topic to `count` partitions.
 
         Raises:
@@ -251,9 +256,9 @@ class Controller:
         factor = len(topic.partitions[0].replicas)
         placed = replicas or self._place(count - now, factor, len(self.image.topics) + now)
         self._check_placed(placed)
-        return self._begin_partitions(topic, placed)
+        return self._record(self._new_partitions(topic.topic_id, now, placed))
 
-    def delete_topic(self, topic_id: uuid.UUID) -> list[Record]:
+    def delete_topic(self, topic_id: uuid.UUID) -> list[MetadataRecord]:
         """Delete a topic by its id: its name may belong to another topic by now.
 
         Raises:
@@ -263,7 +268,7 @@ class Controller:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic with id {topic_id}")
         return self._record([TopicDeleted(topic_id)])
 
-    def change_settings(self, name: str, settings: Mapping[str, str]) -> list[Record]:
+    def change_settings(self, name: str, settings: Mapping[str, str]) -> list[MetadataRecord]:
         """Replace all of a topic's settings; unclean elections that they allow happen at once.
 
         If a smaller `min.insync.replicas` lets records be acknowledged again, replicas out of sync will not have them,
@@ -277,14 +282,14 @@ class Controller:
         records = self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])
         moves = list(self.image.topics[topic_id].partitions.items()) if self._safety(topic_id) != before else []
         for index, state in moves:
-            records += self._move((topic_id, index), state, state.in_sync_replicas)
+            records += self._move_if_valid((topic_id, index), state, state.in_sync_replicas)
         return records
 
     def _safety(self, topic_id: uuid.UUID) -> tuple[int, bool]:
         """Return a topic's settings for elections: min.insync.replicas, and whether unclean elections are allowed."""
         return self.image.min_in_sync_replicas(topic_id), self.image.allows_unclean_election(topic_id)
 
-    def change_default_settings(self, settings: Mapping[str, str]) -> list[Record]:
+    def change_default_settings(self, settings: Mapping[str, str]) -> list[MetadataRecord]:
         """Set the defaults for topics without these settings of their own; others keep their values.
 
         As `change_settings` for each of these topics.
@@ -296,10 +301,10 @@ class Controller:
         records = self._record([DefaultSettingsChanged(tuple(sorted({**before, **settings}.items())))])
         for key, state in list(self.image.partitions()):
             if not changed <= self.image.topics[key[0]].settings.keys():
-                records += self._move(key, state, state.in_sync_replicas)
+                records += self._move_if_valid(key, state, state.in_sync_replicas)
         return records
 
-    def elect(self, key: PartitionKey, *, unclean: bool) -> list[Record]:
+    def elect(self, key: PartitionKey, *, unclean: bool) -> list[MetadataRecord]:
         """Elect the preferred leader; or, if the partition has no leader, any replica (ElectLeaders).
 
         Raises:
@@ -318,7 +323,7 @@ class Controller:
             raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {state.replicas[0]} cannot lead now")
         return records
 
-    def reassign(self, key: PartitionKey, target: Sequence[int] | None) -> list[Record]:
+    def reassign(self, key: PartitionKey, target: Sequence[int] | None) -> list[MetadataRecord]:
         """Reassign a partition to other replicas, the preferred leader first; None cancels a reassignment.
 
         New replicas copy the partition first. When all of them are in sync, those that are not in `target` are removed.
@@ -341,16 +346,19 @@ class Controller:
         records = self._settle(key, state, wanted)
         return records + self._end_move(key, self.image.topics[key[0]].partitions[key[1]])
 
-    def _end_move(self, key: PartitionKey, state: PartitionState) -> list[Record]:
+    def _end_move(self, key: PartitionKey, state: PartitionState) -> list[MetadataRecord]:
         """Complete a reassignment when all new replicas, and at least one that is kept, are in sync."""
         target = tuple(each for each in state.replicas if each not in state.removing_replicas)
         under_way = state.adding_replicas or state.removing_replicas
         in_sync = set(state.in_sync_replicas)
         if not under_way or not set(state.adding_replicas) <= in_sync or not in_sync & set(target):
             return []
-        return self._settle(key, state, state._replace(replicas=target, adding_replicas=(), removing_replicas=()))
+        wanted = state._replace(replicas=target, adding_replicas=(), removing_replicas=())
+        with contextlib.suppress(BrokenInvariantError):  # what was decided before it stays
+            return self._settle(key, state, wanted)
+        return []
 
-    def _settle(self, key: PartitionKey, state: PartitionState, wanted: PartitionState) -> list[Record]:
+    def _settle(self, key: PartitionKey, state: PartitionState, wanted: PartitionState) -> list[MetadataRecord]:
         """Set a partition's replicas; removed ones are not in sync, and do not lead."""
         if wanted == state:
             return []
@@ -364,7 +372,7 @@ class Controller:
             settled = settled._replace(partition_epoch=state.partition_epoch + 1)
         return self._record([PartitionChanged(*key, settled)])
 
-    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[Record], range]:
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[MetadataRecord], range]:
         """Return a block of producer ids for one broker.
 
         Raises:
@@ -375,11 +383,11 @@ class Controller:
         block = range(first, first + PRODUCER_ID_BLOCK)
         return self._record([ProducerIdsAllocated(block.stop)]), block
 
-    def change_document(self, name: str, text: str) -> list[Record]:
+    def change_document(self, name: str, text: str) -> list[MetadataRecord]:
         """Set the text of a file that is the same on all brokers."""
         return self._record([DocumentChanged(name, text)])
 
-    def tick(self, now_ms: int) -> list[Record]:
+    def tick(self, now_ms: int) -> list[MetadataRecord]:
         """Fence silent brokers; periodically return leadership to the preferred leaders."""
         silent = [
             broker.broker_id
@@ -400,10 +408,10 @@ class Controller:
             for broker in self.image.brokers.values()
         )
 
-    def fence(self, broker_ids: Iterable[int]) -> list[Record]:
+    def fence(self, broker_ids: Iterable[int]) -> list[MetadataRecord]:
         """Fence brokers that are dead, or may be: they lead nothing and are not in sync until their next heartbeat."""
         dead = [each for each in broker_ids if not self.image.brokers[each].fenced]
-        records: list[Record] = []
+        records: list[MetadataRecord] = []
         for broker_id in dead:
             records += self._change(broker_id, fenced=True, shutting_down=self.image.brokers[broker_id].shutting_down)
         for broker_id in dead:
@@ -412,12 +420,23 @@ class Controller:
 
     # Changes of the image: all go through `_record`.
 
-    def _record(self, records: list[Record]) -> list[Record]:
+    def _record(self, records: list[MetadataRecord]) -> list[MetadataRecord]:
+        """Apply records.
+
+        Raises:
+            BrokenInvariantError: if a partition's new state is not valid; then none is applied.
+        """
+        for record in records:
+            if isinstance(record, PartitionChanged):
+                key = (record.topic_id, record.partition)
+                found = broken_invariant(self.image.partition(key), record.state)
+                if found is not None:
+                    raise broken(found[0], f"partition {key[0]}-{key[1]}: {found[1]}")
         for record in records:
             self.image.apply(record)
         return records
 
-    def _change(self, broker_id: int, *, fenced: bool, shutting_down: bool) -> list[Record]:
+    def _change(self, broker_id: int, *, fenced: bool, shutting_down: bool) -> list[MetadataRecord]:
         return self._record([BrokerChanged(broker_id, self.image.broker_epoch(broker_id), fenced, shutting_down)])
 
     def _move(
@@ -429,7 +448,7 @@ class Controller:
         unclean: bool = False,
         forgetful: Collection[int] = (),
         prefer_first: bool = False,
-    ) -> list[Record]:
+    ) -> list[MetadataRecord]:
         changed = next_state(
             state,
             in_sync_replicas,
@@ -441,33 +460,42 @@ class Controller:
         )
         return [] if changed == state else self._record([PartitionChanged(*key, changed)])
 
-    def _without(self, broker_id: int, forgetful: Collection[int]) -> list[Record]:
+    def _move_if_valid(
+        self, key: PartitionKey, state: PartitionState, in_sync_replicas: Collection[int], **options: Any
+    ) -> list[MetadataRecord]:
+        """As `_move`; a partition whose new state would not be valid stays as it is, and the others move."""
+        with contextlib.suppress(BrokenInvariantError):
+            return self._move(key, state, in_sync_replicas, **options)
+        return []
+
+    def _without(self, broker_id: int, forgetful: Collection[int]) -> list[MetadataRecord]:
         """Remove a broker that is fenced or about to stop from all in-sync replicas and leaderships."""
-        records: list[Record] = []
+        records: list[MetadataRecord] = []
         for key, state in list(self.image.partitions()):
             concerned = (*state.in_sync_replicas, *(state.eligible_leader_replicas if forgetful else ()), state.leader)
             if broker_id in concerned:
                 left = [each for each in state.in_sync_replicas if each != broker_id]
-                records += self._move(key, state, left, forgetful=forgetful)
+                records += self._move_if_valid(key, state, left, forgetful=forgetful)
         return records
 
-    def _elect_where_nobody_leads(self) -> list[Record]:
-        records: list[Record] = []
+    def _elect_where_nobody_leads(self) -> list[MetadataRecord]:
+        records: list[MetadataRecord] = []
         for key, state in list(self.image.partitions()):
             if state.leader == NO_LEADER:
-                records += self._move(key, state, state.in_sync_replicas)
+                records += self._move_if_valid(key, state, state.in_sync_replicas)
         return records
 
-    def _balance(self) -> list[Record]:
-        records: list[Record] = []
+    def _balance(self) -> list[MetadataRecord]:
+        records: list[MetadataRecord] = []
         for key, state in list(self.image.partitions()):
             if state.leader not in (NO_LEADER, state.replicas[0]):
-                records += self._move(key, state, state.in_sync_replicas, prefer_first=True)
+                records += self._move_if_valid(key, state, state.in_sync_replicas, prefer_first=True)
         return records
 
-    def _begin_partitions(self, topic: TopicImage, placed: Sequence[tuple[int, ...]]) -> list[Record]:
-        first = len(topic.partitions)
-        begun: list[Record] = []
+    def _new_partitions(
+        self, topic_id: uuid.UUID, first: int, placed: Sequence[tuple[int, ...]]
+    ) -> list[MetadataRecord]:
+        begun: list[MetadataRecord] = []
         epoch = self._settings.first_leader_epoch
         states: dict[tuple[int, ...], PartitionState] = {}
         for index, replicas in enumerate(placed, first):
@@ -475,8 +503,8 @@ class Controller:
             if state is None:
                 there = tuple(each for each in replicas if self.image.may_join(each))
                 state = states[replicas] = PartitionState(replicas, there, there[0], epoch, 0)
-            begun.append(PartitionChanged(topic.topic_id, index, state))
-        return self._record(begun)
+            begun.append(PartitionChanged(topic_id, index, state))
+        return begun
 
     # Queries.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER, PartitionState
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
 
 PartitionKey = tuple[uuid.UUID, int]
 
@@ -160,7 +160,7 @@ class ClusterImage:
         own = self.topics[topic_id].settings
         return own[name] if name in own else self.default_settings.get(name, KAFKA_DEFAULTS[name])
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: MetadataRecord) -> None:
         """Apply the record at `next_offset`."""
         from sparkonce.broker_lite.controller import records  # not needed at the start of a standalone broker
 

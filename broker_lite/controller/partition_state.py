@@ -27,3 +27,21 @@ class PartitionState(NamedTuple):
     """New replicas that a reassignment waits for (KIP-455); also in `replicas`."""
     removing_replicas: tuple[int, ...] = ()
     """Replicas that are removed at the end of the reassignment."""
+
+
+def broken_invariant(before: PartitionState | None, after: PartitionState) -> tuple[str, str] | None:
+    """Return the invariant (leader-in-sync, epochs-rise) that a state, or its change, breaks, and how; None if none.
+
+    `before` is the state that `after` directly follows, if it is known.
+    """
+    in_sync, eligible = after.in_sync_replicas, after.eligible_leader_replicas
+    if after.leader != NO_LEADER and after.leader not in in_sync:
+        return "leader-in-sync", f"broker {after.leader} leads, in sync are {sorted(in_sync)}"
+    if not set(in_sync).isdisjoint(eligible) or not {*in_sync, *eligible} <= set(after.replicas):
+        return "leader-in-sync", f"{sorted(in_sync)} in sync, {sorted(eligible)} eligible: {after.replicas}"
+    if before is not None:
+        rises = after.leader_epoch - before.leader_epoch
+        same_leader = after.leader == before.leader
+        if rises < 0 or after.partition_epoch <= before.partition_epoch or (rises == 0) != same_leader:
+            return "epochs-rise", f"from {before} to {after}"
+    return None

@@ -104,7 +104,7 @@ class DocumentChanged:
     text: str
 
 
-Record = (
+MetadataRecord = (
     BrokerRegistered
     | BrokerChanged
     | TopicCreated

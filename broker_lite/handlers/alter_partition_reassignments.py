@@ -16,7 +16,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.controller import Controller
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
 
 FACTOR_FROM = 1
 
@@ -65,7 +65,7 @@ def _move(broker: Broker, name: str, wanted: Any, may_change_factor: bool) -> No
         check_replicas(broker.member.image.brokers, target)
     key = (topic.topic_id, wanted.partition_index)
 
-    def reassign(controller: Controller) -> tuple[list[Record], None]:
+    def reassign(controller: Controller) -> tuple[list[MetadataRecord], None]:
         state = controller.image.partition(key)
         if state is not None and target is not None and not may_change_factor:
             now = len(state.replicas) - len(state.adding_replicas)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparkonce.broker_lite.controller.controller import Controller, Heartbeat
-from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.controller.records import MetadataRecord
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.controller_requests import decide, once_written
 from sparkonce.broker_lite.node.request import Body, Request
@@ -19,7 +19,7 @@ def handle(broker: Broker, request: Request) -> Body:
     now_ms = broker.clock.monotonic_ms()
     is_gone = broker.member.is_gone(wanted.broker_id)
 
-    def hear(controller: Controller) -> tuple[list[Record], Heartbeat]:
+    def hear(controller: Controller) -> tuple[list[MetadataRecord], Heartbeat]:
         return controller.heartbeat(
             wanted.broker_id,
             wanted.broker_epoch,

@@ -8,7 +8,7 @@ Absent: features, racks and log directories of brokers, which are ignored.
 from __future__ import annotations
 
 from sparkonce.broker_lite.controller.controller import Controller
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, MetadataRecord
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.controller_requests import controller_of, decide, once_written
 from sparkonce.broker_lite.node.request import Body, Request
@@ -31,7 +31,7 @@ def handle(broker: Broker, request: Request) -> Body:
     last_epoch = wanted.previous_broker_epoch if request.version >= 3 else NO_BROKER_EPOCH
     now_ms = broker.clock.monotonic_ms()
 
-    def register(controller: Controller) -> tuple[list[Record], int]:
+    def register(controller: Controller) -> tuple[list[MetadataRecord], int]:
         known = controller.image.brokers.get(wanted.broker_id)
         is_new = known is not None and known.incarnation != wanted.incarnation_id
         former_is_dead = is_new and broker.member.is_announced(wanted.broker_id, wanted.incarnation_id)

@@ -36,7 +36,7 @@ from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.controller import Controller
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
 
 DEFAULT = -1
 UNKNOWN = -1
@@ -130,7 +130,7 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
     made: dict[str, uuid.UUID | KafkaError] = {}
     ids = {name: broker.new_uuid() for name in planned}
 
-    def decision(name: str, controller: Controller) -> tuple[list[Record], None]:
+    def decision(name: str, controller: Controller) -> tuple[list[MetadataRecord], None]:
         layout, settings = planned[name]
         try:
             return controller.create_topic(

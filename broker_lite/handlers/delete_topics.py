@@ -27,7 +27,7 @@ from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.controller import Controller
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
 
 BY_ID_FROM = 6
 _TEXTS = {
@@ -121,7 +121,7 @@ def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid
         return {topic.topic_id: too_many_records() for topic in topics}
     failures: dict[uuid.UUID, KafkaError] = {}
 
-    def decision(topic: Topic, controller: Controller) -> tuple[list[Record], None]:
+    def decision(topic: Topic, controller: Controller) -> tuple[list[MetadataRecord], None]:
         try:
             # By id: the controller may have another topic of that name by now, which the client did not request.
             return controller.delete_topic(topic.topic_id), None

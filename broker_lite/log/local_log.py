@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
+from sparkonce.broker_lite.assertions import beyond_end, broken
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import is_log_file
@@ -271,13 +272,19 @@ class LocalLog:
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
-        if leader_epoch > self.leader_epochs.latest:
+        latest = self.leader_epochs.latest
+        if leader_epoch < latest:
+            raise broken("epochs-rise", f"{self.directory} has leader epoch {latest}, the cluster {leader_epoch}")
+        if leader_epoch > latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
         return self._put(batch, header, last_offset, now_ms)
 
     def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
         """Write a batch that has its offset; returns its segment."""
-        if self.noted_recovery_point > self.log_end_offset:
+        end = self.log_end_offset
+        if not end <= last_offset - header.last_offset_delta <= last_offset:
+            raise broken("offsets-in-order", f"{self.directory}: a batch that ends at {last_offset} comes at {end}")
+        if self.noted_recovery_point > end:
             # As in Kafka's LogManager.truncateTo: the next append is not flushed. One write covers all logs.
             self.note_recovery_point()
         segment = self._segments[-1]
@@ -321,7 +328,9 @@ class LocalLog:
             raise self._storage_error(error) from error
 
     def _read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None) -> Slice:
-        end_offset = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
+        end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
+        if end_offset > self.log_end_offset:
+            raise beyond_end(self.directory, end_offset, self.log_end_offset)
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while offset < end_offset and index < len(self._segments):
             segment = self._segments[index]

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from sparkonce.broker_lite.assertions import beyond_end
 from sparkonce.broker_lite.log.local_log import Appended, LocalLog
 from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from sparkonce.broker_lite.log.producer_state import CompletedTransaction, Marker
@@ -136,6 +137,12 @@ class PartitionLog(LocalLog):
                 self._finish_truncation()
                 self.leader_epochs.assign(epoch, self.log_end_offset)
         self.producers.forget_verifications()
+
+    def _check_writable(self) -> None:
+        super()._check_writable()
+        known = self._high_watermark
+        if known is not None and known > self.log_end_offset:  # what is appended would count as replicated
+            raise beyond_end(self.directory, known, self.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`, at most to the log end offset; return whether it moved."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from sparkonce.broker_lite.cluster.member import ClusterMember
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
     from sparkonce.broker_lite.log.log_manager import LogManager, Topic
     from sparkonce.broker_lite.log.partition_log import PartitionLog
     from sparkonce.broker_lite.node.clock import Clock
@@ -144,7 +144,7 @@ class ClusterPartitions:
             self._deleted.forget_all()
         self._scheduler.call_soon(self._look_for_failures)
 
-    def change(self, records: Sequence[Record]) -> Generator[int, None, None]:
+    def change(self, records: Sequence[MetadataRecord]) -> Generator[int, None, None]:
         """Apply the decisions of a standalone broker's own controller; yields units of work.
 
         Committed offsets of removed topics, and their files, are left to `DeletedTopics.clean_up`.

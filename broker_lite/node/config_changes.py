@@ -30,7 +30,7 @@ from sparkonce.settings import Kind, Setting
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.controller import Controller
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
 
 NewValues = Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
 """From a resource's values and the declarations of its settings to its new values."""
@@ -95,7 +95,7 @@ def _change_topic(broker: Broker, request: Request, resource: Any, values: NewVa
         broker.logs.config.with_topic_settings(after)
         return after
 
-    def change(controller: Controller) -> tuple[list[Record], None]:
+    def change(controller: Controller) -> tuple[list[MetadataRecord], None]:
         """Begin with the last decision, which this broker may not have applied yet."""
         found = controller.image.topic(name)
         before = found.settings if found is not None else {}

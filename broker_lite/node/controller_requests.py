@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from sparkonce.broker_lite.cluster.roles import ControllerRole
 from sparkonce.broker_lite.controller.controller import Controller
-from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.controller.records import MetadataRecord
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import answer_when_written
 from sparkonce.broker_lite.node.request import Body, Request
@@ -37,7 +37,7 @@ def controller_of(broker: Broker, request: Request) -> ControllerRole:
 
 
 def decide(
-    broker: Broker, request: Request, decision: Callable[[Controller], tuple[list[Record], Answer]]
+    broker: Broker, request: Request, decision: Callable[[Controller], tuple[list[MetadataRecord], Answer]]
 ) -> tuple[ErrorCode, Answer | None]:
     """Let this broker's controller decide; returns its answer, or the error in place of one."""
     try:

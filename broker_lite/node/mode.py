@@ -1,6 +1,6 @@
 """A broker's mode: standalone, or a member of a cluster.
 
-The creator of a `Broker` chooses: `standalone.StandaloneMode`, or `in_cluster.MemberMode`.
+The creator of a `Broker` chooses: `standalone.StandaloneMode`, or `member_mode.MemberMode`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.controller import Controller
     from sparkonce.broker_lite.controller.image import ClusterImage
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
 
 _SHARED: Final = frozenset({ACLS_FILE, CREDENTIALS_FILE, SETTINGS_FILE})
 _PRIVATE: Final = frozenset({CREDENTIALS_FILE})
@@ -83,7 +83,7 @@ class SharedFiles:
         self._known[name] = text
 
     def _announce(self, name: str, text: str) -> None:
-        def decision(controller: Controller) -> tuple[list[Record], int]:
+        def decision(controller: Controller) -> tuple[list[MetadataRecord], int]:
             records = controller.change_document(name, text)
             return records, controller.image.next_offset
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.controller_service import Decision, Result
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.controller import Controller
-    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord
     from sparkonce.broker_lite.log.storage import Files, Storage
     from sparkonce.broker_lite.node.clock import Clock
     from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
@@ -57,7 +57,7 @@ class StandaloneController:
         self._clock = clock
         self.epoch = self._logs.leader_epoch
         self._controller: Controller | None = None
-        self._unwritten: list[list[Record]] = []
+        self._unwritten: list[list[MetadataRecord]] = []
         """The decisions so far of the request that decides in turns; the controller's image already has them."""
         self._unapplied: deque[_Steps] = deque()
         """Decisions that are not fully applied yet."""
@@ -164,7 +164,7 @@ class StandaloneController:
         if self._controller is not controller:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a change before this one could not be written down")
 
-    def _settle(self, records: list[Record]) -> None:
+    def _settle(self, records: list[MetadataRecord]) -> None:
         """Write decisions."""
         decided = [each for each in (*self._unwritten, records) if each]
         if not decided:
@@ -198,7 +198,7 @@ class _Steps:
             self.is_running = False
 
 
-class _Alone:
+class _NoOthers:
     """The cluster of a standalone broker: only itself."""
 
     registered = True
@@ -265,9 +265,9 @@ class StandaloneMode:
 
     def take(self, _storage: Storage, partitions: ClusterPartitions, node_id: int, clock: Clock) -> None:
         """See `BrokerMode`: the cluster image begins with the topics of the log directory."""
-        surroundings = _Alone()
+        surroundings = _NoOthers()
         membership = Membership(surroundings, StandaloneController(partitions, clock), surroundings)
-        partitions.member.stand_alone(membership, self._image(partitions.logs, node_id))
+        partitions.member.be_standalone(membership, self._image(partitions.logs, node_id))
 
     def coordinated(self, topics: Collection[str]) -> Collection[str]:
         """See `BrokerMode`: those with data; loading all coordinators would take a quarter of the start."""

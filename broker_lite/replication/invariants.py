@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.controller.partition_state import PartitionState, broken_invariant
 from sparkonce.kafka.protocol.records import MAX_SEQUENCE, BatchHeader
 
 
@@ -242,20 +242,9 @@ class PartitionHistory:
 
     def changed(self, before: PartitionState | None, after: PartitionState) -> None:
         """Check a new state from the metadata log (leader-in-sync, epochs-rise)."""
-        in_sync, eligible = set(after.in_sync_replicas), set(after.eligible_leader_replicas)
-        if after.leader != NO_LEADER and after.leader not in in_sync:
-            self._fail("leader-in-sync", f"broker {after.leader} leads, in sync are {sorted(in_sync)}")
-        if in_sync & eligible or not in_sync | eligible <= set(after.replicas):
-            self._fail("leader-in-sync", f"{sorted(in_sync)} in sync, {sorted(eligible)} eligible: {after.replicas}")
-        if before is None:
-            return
-        rises = after.leader_epoch - before.leader_epoch
-        if (
-            rises < 0
-            or after.partition_epoch <= before.partition_epoch
-            or bool(rises) != (before.leader != after.leader)
-        ):
-            self._fail("epochs-rise", f"from {before} to {after}")
+        found = broken_invariant(before, after)
+        if found is not None:
+            self._fail(*found)
 
     def _fail(self, invariant: str, text: str) -> None:
         raise ViolationError(invariant, f"{self.name}: {text}")

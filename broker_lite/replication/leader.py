@@ -142,6 +142,11 @@ class PartitionLeader:
             self.advance(now_ms)
 
     @property
+    def leader_epoch(self) -> int:
+        """The epoch that it leads in."""
+        return self.state.leader_epoch
+
+    @property
     def min_in_sync_replicas(self) -> int:
         """How many must be in sync for a write with acks=all: at most the number of replicas."""
         return min(self._min_in_sync_replicas, len(self.state.replicas))

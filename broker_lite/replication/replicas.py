@@ -12,8 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparkonce.broker_lite.assertions import broken
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+from sparkonce.broker_lite.controller.partition_state import (
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    PartitionState,
+    broken_invariant,
+)
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -287,6 +293,11 @@ class Replicas:
 
     def _take(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
         role = self.roles.get(key)
+        found = broken_invariant(None, state)
+        if found is None and role is not None and state.leader_epoch < role.leader_epoch:
+            found = "epochs-rise", f"its leader epoch was {role.leader_epoch}, now it is {state.leader_epoch}"
+        if found is not None:
+            raise broken(found[0], f"partition {key[0]}-{key[1]}: {found[1]}")
         if state.leader == self.broker_id:
             if isinstance(role, PartitionLeader) and role.state.leader_epoch == state.leader_epoch:
                 return [HighWatermarkMoved(key)] if role.changed(state, now_ms) else []

@@ -50,7 +50,7 @@ class _HandlerError(Exception):
     """A handler could not read or write its files, and its API has no error for that."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """The protocol object of one accepted connection."""
 
     def __init__(

@@ -19,7 +19,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE
 from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.in_cluster import MemberMode
+from sparkonce.broker_lite.node.member_mode import MemberMode
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
@@ -39,24 +39,24 @@ PLAINTEXT: Final = "PLAINTEXT"
 logger = logging.getLogger(__name__)
 
 
-class MemberSeat:
-    """See `Seat`: the seat of a member of a cluster."""
+class MemberServerMode:
+    """See `ServerMode`: that of a member of a cluster."""
 
     def __init__(self, config: BrokerConfig, host: Host, coordination: Coordination, cluster_id: str) -> None:
         given = {**config.given, "cluster.id": cluster_id}
         self.config = dataclasses.replace(config, cluster_id=cluster_id, given=given)
-        self.mode = MemberMode()
+        self.broker_mode = MemberMode()
         self.coordination = coordination
         self._host = host
 
     def join(self, broker: Broker, listeners: Sequence[Listener]) -> ClusterShell:
-        """See `Seat`."""
+        """See `ServerMode`."""
         shell = ClusterShell(broker, self._host, self.coordination, listeners)
         shell.join()
         return shell
 
     def close(self) -> None:
-        """See `Seat`."""
+        """See `ServerMode`."""
         self.coordination.close()
 
 

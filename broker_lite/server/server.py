@@ -20,7 +20,7 @@ from sparkonce.broker_lite.log.housekeeping import Housekeeping, HousekeepingSet
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.security.authorizer import SecurityFileError
-from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.connection import ClientConnection
 from sparkonce.broker_lite.server.connections import ConnectionTable
 from sparkonce.broker_lite.server.host import Host, SystemHost
 from sparkonce.broker_lite.server.limits import (
@@ -30,12 +30,12 @@ from sparkonce.broker_lite.server.limits import (
     SWEEP_INTERVAL_S,
 )
 from sparkonce.broker_lite.server.listener import Listener, ServerError
-from sparkonce.broker_lite.server.seat import take_seat
+from sparkonce.broker_lite.server.mode import enter_mode
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.metrics import Metrics
     from sparkonce.broker_lite.server.metrics import MetricsServer
-    from sparkonce.broker_lite.server.seat import Cluster, Seat
+    from sparkonce.broker_lite.server.mode import Cluster, ServerMode
 
 __all__ = ["Server", "ServerError"]
 
@@ -83,10 +83,10 @@ class Server:
                 undo.callback(sock.close)
                 bound.append((sock, listener))
             listeners = [listener for _, listener in bound]
-            seat = await take_seat(self._config, self._host, self._data_dir, listeners)
-            undo.callback(seat.close)
+            mode = await enter_mode(self._config, self._host, self._data_dir, listeners)
+            undo.callback(mode.close)
             try:
-                self.broker = self._open(seat)
+                self.broker = self._open(mode)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
             except OSError as error:  # such as a file without read permission
@@ -94,7 +94,7 @@ class Server:
                 raise ServerError(text) from error
             undo.callback(self.broker.close)
             undo.callback(self._release_all)
-            self._cluster = self._join(self.broker, seat, listeners)
+            self._cluster = self._join(self.broker, mode, listeners)
             undo.callback(self._cluster.leave)
             await self._listen(self.broker, bound)
             self._start_periodic_work(self.broker)
@@ -104,18 +104,18 @@ class Server:
             _log_address(listener, Endpoint(*sock.getsockname()[:2]))
         logger.info("data in %s", self._data_dir)
 
-    def _open(self, seat: Seat) -> Broker:
-        host, loop, config = self._host, asyncio.get_running_loop(), seat.config
+    def _open(self, mode: ServerMode) -> Broker:
+        host, loop, config = self._host, asyncio.get_running_loop(), mode.config
         metrics = self._new_metrics() if config.metrics_port >= 0 else None
-        return Broker(config, host.storage, self._data_dir, host.clock, loop, seat.mode, host.new_uuid, metrics)
+        return Broker(config, host.storage, self._data_dir, host.clock, loop, mode.broker_mode, host.new_uuid, metrics)
 
     def _new_metrics(self) -> Metrics:
         from sparkonce.broker_lite.node.metrics import Metrics  # few brokers need it
 
         return Metrics(self._host.perf_counter_ns)
 
-    def _join(self, broker: Broker, seat: Seat, listeners: list[Listener]) -> Cluster:
-        return seat.join(broker, listeners)
+    def _join(self, broker: Broker, mode: ServerMode, listeners: list[Listener]) -> Cluster:
+        return mode.join(broker, listeners)
 
     def _start_periodic_work(self, broker: Broker) -> None:
         """Start the periodic work."""
@@ -213,8 +213,8 @@ class Server:
             return _Refusal()
         return self._kind_of(listener)(self.broker, asyncio.get_running_loop(), self._connections, listener)
 
-    def _kind_of(self, listener: Listener) -> type[Connection]:
-        return _tls_connection() if listener.context is not None else Connection
+    def _kind_of(self, listener: Listener) -> type[ClientConnection]:
+        return _tls_connection() if listener.context is not None else ClientConnection
 
     def _flush_due(self) -> None:
         assert self.broker is not None
@@ -244,7 +244,7 @@ class _Refusal(asyncio.Protocol):
         transport.abort()
 
 
-def _tls_connection() -> type[Connection]:
+def _tls_connection() -> type[ClientConnection]:
     # Imported on first use: most brokers have no TLS listener, and start faster without.
     from sparkonce.broker_lite.server.tls import TlsConnection
 

@@ -18,7 +18,7 @@ from typing import Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.security.principals import PrincipalError
 from sparkonce.broker_lite.security.tls import explain, principal_of
-from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.connection import ClientConnection
 from sparkonce.broker_lite.server.connections import ConnectionTable
 from sparkonce.broker_lite.server.limits import (
     MAX_SENT_BYTES_PER_WAKE_UP,
@@ -115,7 +115,7 @@ class TlsOutput(Output):
         return data
 
 
-class TlsConnection(Connection):
+class TlsConnection(ClientConnection):
     """The protocol object of one accepted connection of a TLS listener."""
 
     def __init__(

@@ -30,7 +30,7 @@ from sparkonce.broker_lite.cluster.coordination import OvertakenError, Step
 from sparkonce.broker_lite.cluster.record_format import MetadataFormatError
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Delete, Head, Operation, SetData, StateNodes
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import ControllerElected, Record
+from sparkonce.broker_lite.controller.records import ControllerElected, MetadataRecord
 from sparkonce.broker_lite.server.zookeeper_own_node import OwnNode, incarnation_of
 from sparkonce.broker_lite.server.zookeeper_reading import (
     ChrootError,
@@ -215,7 +215,7 @@ class ZooKeeperCoordination:
 
     # The log.
 
-    def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
+    def append(self, records: Sequence[MetadataRecord], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
         """See `Coordination`: it is committed when ZooKeeper has acknowledged all of it."""
         if self._term is not None and self._term.session != self._client.session:
             self._end_term(_SESSION_OVER)  # the expired session had won the election
@@ -243,7 +243,9 @@ class ZooKeeperCoordination:
         done = self._client.commit(last)
         done.add_done_callback(lambda future: self._committed(term, future, head, list(records)))
 
-    def _committed(self, term: _Term, future: asyncio.Future[object], head: Head | None, records: list[Record]) -> None:
+    def _committed(
+        self, term: _Term, future: asyncio.Future[object], head: Head | None, records: list[MetadataRecord]
+    ) -> None:
         error = None if future.cancelled() else future.exception()
         if term is not self._term or future.cancelled():
             return

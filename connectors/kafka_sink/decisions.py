@@ -25,7 +25,7 @@ from sparkonce.exactly_once.transactions import (
     finished_note,
 )
 from sparkonce.kafka.client.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.compression import Compression
@@ -289,7 +289,7 @@ class DecisionLog:
         wanted = FetchPartition(PARTITION, self._next, MAX_FETCH_BYTES)
         request = FetchRequest(0, 0, MAX_FETCH_BYTES, [FetchTopic(self.topic, uuid.UUID(int=0), [wanted])])
 
-        def ask(connection: Connection) -> FetchPartitionResult:
+        def ask(connection: BrokerConnection) -> FetchPartitionResult:
             version = min(connection.version(ApiKey.FETCH), MAX_FETCH_VERSION)
             body = connection.request(ApiKey.FETCH, version, fetch.encode_request(version, request))
             answer = fetch.decode_response(version, body)
@@ -300,7 +300,7 @@ class DecisionLog:
 
         return self._of_leader(ask)
 
-    def _of_leader(self, ask: Callable[[Connection], _Result]) -> _Result:
+    def _of_leader(self, ask: Callable[[BrokerConnection], _Result]) -> _Result:
         """Send a request to the partition's leader, which is found again after a failure."""
         if self._leader is None:
             self._leader = leader_of(self.client.topics_now([self.topic]), self.topic, PARTITION)
@@ -361,7 +361,7 @@ class DecisionLog:
         topic = ProduceTopic(self.topic, uuid.UUID(int=0), [ProducePartition(PARTITION, batch)])
         request = ProduceRequest(transactional_id, -1, self.client.settings.request_timeout_ms, [topic])
 
-        def ask(connection: Connection) -> None:
+        def ask(connection: BrokerConnection) -> None:
             version = min(connection.version(ApiKey.PRODUCE), MAX_PRODUCE_VERSION)
             body = connection.request(ApiKey.PRODUCE, version, produce.encode_request(version, request))
             (answer,) = produce.decode_response(version, body).topics[0].partitions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 
@@ -23,7 +23,7 @@ MAX_AT_ONCE = 100
 class Question:
     """One request, and the connection that it goes to."""
 
-    connection: Connection
+    connection: BrokerConnection
     api_key: ApiKey
     version: int
     fields: Mapping[str, Any]

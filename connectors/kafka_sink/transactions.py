@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from sparkonce.connectors.kafka_sink.pipelining import Question, send_pipelined
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
@@ -376,15 +376,15 @@ class TransactionClient:
         if refused:
             _explain(what, refused[0])
 
-    def _ask(self, connection: Connection, api_key: ApiKey, max_version: int, **fields: Any) -> Any:
+    def _ask(self, connection: BrokerConnection, api_key: ApiKey, max_version: int, **fields: Any) -> Any:
         return self._client.ask(connection, api_key, _version(connection, api_key, max_version), **fields)
 
-    def _of(self, transactional_id: str | None) -> Connection:
+    def _of(self, transactional_id: str | None) -> BrokerConnection:
         if transactional_id is None:
             return self._client.any_connection()
         return self._coordinator(CoordinatorKind.TRANSACTION, transactional_id)
 
-    def _coordinator(self, kind: CoordinatorKind, key: str) -> Connection:
+    def _coordinator(self, kind: CoordinatorKind, key: str) -> BrokerConnection:
         return self._client.connection(self._address(kind, key))
 
     def _address(self, kind: CoordinatorKind, key: str) -> _Address:
@@ -445,16 +445,16 @@ class TransactionClient:
             del self._coordinators[known]
 
 
-def _version(connection: Connection, api_key: ApiKey, max_version: int) -> int:
+def _version(connection: BrokerConnection, api_key: ApiKey, max_version: int) -> int:
     return min(connection.version(api_key), max_version)
 
 
-def _question(connection: Connection, api_key: ApiKey, max_version: int, fields: Mapping[str, Any]) -> Question:
+def _question(connection: BrokerConnection, api_key: ApiKey, max_version: int, fields: Mapping[str, Any]) -> Question:
     return Question(connection, api_key, _version(connection, api_key, max_version), fields)
 
 
 def _partitions_question(
-    connection: Connection, identity: ProducerIdentity, by_topic: Mapping[str, list[int]]
+    connection: BrokerConnection, identity: ProducerIdentity, by_topic: Mapping[str, list[int]]
 ) -> Question:
     version = _version(connection, ApiKey.ADD_PARTITIONS_TO_TXN, MAX_ADD_PARTITIONS_VERSION)
     codec = apis.request_class(ApiKey.ADD_PARTITIONS_TO_TXN).AddPartitionsToTxnTopic
@@ -469,7 +469,7 @@ def _partitions_question(
     return Question(connection, ApiKey.ADD_PARTITIONS_TO_TXN, version, fields)
 
 
-def _group_question(connection: Connection, identity: ProducerIdentity, group_id: str) -> Question:
+def _group_question(connection: BrokerConnection, identity: ProducerIdentity, group_id: str) -> Question:
     fields = {
         "transactional_id": identity.name,
         "producer_id": identity.producer_id,

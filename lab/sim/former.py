@@ -38,8 +38,15 @@ _MOVED: Final = {
     "kafka.protocol": "broker_lite.protocol",
     "broker_lite.log.producer_state": "broker_lite.coordinators.producer_state",
     "broker_lite.node.fetch_sessions": "broker_lite.coordinators.fetch_sessions",
+    "broker_lite.node.member_mode": "broker_lite.node.in_cluster",
+    "broker_lite.server.directory_mode": "broker_lite.server.directory_seat",
+    "broker_lite.server.mode": "broker_lite.server.seat",
+    "broker_lite.server.standalone_mode": "broker_lite.server.standalone_seat",
+    "broker_lite.server.zookeeper_mode": "broker_lite.server.zookeeper_seat",
 }
 """Where older checkouts have a module or a package."""
+_RENAMED: Final = {"broker_lite.server.connection": ("ClientConnection", "Connection")}
+"""A class that the simulator uses, and its name in older checkouts, by module."""
 _FOR_EACH_VERSION: Final = frozenset(
     {
         "sim.faults.long_ago",
@@ -54,7 +61,12 @@ _FOR_EACH_VERSION: Final = frozenset(
     }
 )
 _SHARED: Final = frozenset(
-    {"kafka.protocol.errors", "broker_lite.replication.invariants", "broker_lite.server.zookeeper_session"}
+    {
+        "broker_lite.assertions",
+        "broker_lite.replication.invariants",
+        "broker_lite.server.zookeeper_session",
+        "kafka.protocol.errors",
+    }
 )
 _numbers = count(1)
 
@@ -148,6 +160,13 @@ class _Loader(SourceFileLoader):
     def __init__(self, fullname: str, path: str, package: str) -> None:
         super().__init__(fullname, path)
         self._package = package
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `Loader`."""
+        super().exec_module(module)
+        new, old = _RENAMED.get(module.__name__.removeprefix(f"{self._package}."), ("", ""))
+        if old and not hasattr(module, new):
+            setattr(module, new, getattr(module, old))
 
     def get_code(self, fullname: str) -> CodeType:
         """See `SourceLoader`."""

@@ -25,8 +25,8 @@ from sparkonce.registry_lite.compatibility.json_form import (
     Bound,
     Conjunct,
     Items,
-    Place,
     Properties,
+    Subschema,
     kinds_of,
     same,
 )
@@ -83,7 +83,7 @@ class Comparison:
             "not": self._not,
         }
 
-    def takes(self, reader: Place, writers: Sequence[Place], at: str) -> Problems:
+    def takes(self, reader: Subschema, writers: Sequence[Subschema], at: str) -> Problems:
         """Return why a reader rejects values that all of the writers accept.
 
         Raises:
@@ -93,7 +93,7 @@ class Comparison:
             return []
         return self._follow(_units(_conjuncts(reader)), _conjuncts(*writers), at)
 
-    def _takes_inside(self, reader: Place, writers: Sequence[Place], at: str) -> Problems:
+    def _takes_inside(self, reader: Subschema, writers: Sequence[Subschema], at: str) -> Problems:
         """Return the same for values inside the current one."""
         self._depth += 1
         found = self.takes(reader, writers, at)
@@ -159,7 +159,7 @@ class Comparison:
         taken = theirs is not None and theirs <= unit.keys()
         return [] if taken else [f"ENUM_ARRAY_NARROWED at {at}"]
 
-    def _multiple_of(self, unit: Place, w: list[Conjunct], at: str) -> Problems:
+    def _multiple_of(self, unit: Subschema, w: list[Conjunct], at: str) -> Problems:
         """Compare divisors: multiples of 6 are multiples of 3; fractions only count if they are equal."""
         ours, theirs = unit.part, [each.part for each in _all("multipleOf", w)]
         whole = isinstance(ours, int)
@@ -206,18 +206,18 @@ class Comparison:
             problems.append(f"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL at {at}")
         return problems
 
-    def _other_names(self, part: Place, options: Iterable[Sequence[Place]], at: str) -> bool:
+    def _other_names(self, part: Subschema, options: Iterable[Sequence[Subschema]], at: str) -> bool:
         """Return whether a part accepts every possible schema of the writer for unlisted names."""
         if not self._takes_inside(part, [], at):
             return True
         return any(all(not self._takes_inside(part, [each], at) for each in said) for said in options)
 
-    def _property_names(self, unit: Place, w: list[Conjunct], at: str) -> Problems:
-        names = Place(_NAME, None, unit.documents)
+    def _property_names(self, unit: Subschema, w: list[Conjunct], at: str) -> Problems:
+        names = Subschema(_NAME, None, unit.documents)
         found = self._takes_inside(unit, [names, *_all("propertyNames", w)], at)
         return [f"PROPERTYNAMES_CHANGED at {at}"] if found else []
 
-    def _dependent_schemas(self, unit: dict[str, Place], w: list[Conjunct], at: str) -> Problems:
+    def _dependent_schemas(self, unit: dict[str, Subschema], w: list[Conjunct], at: str) -> Problems:
         """Compare for each name: if it is present, the writer's schema for it holds, too."""
         for name, part in unit.items():
             said = [each[name] for each in _all("dependentSchemas", w) if name in each]
@@ -240,7 +240,7 @@ class Comparison:
             problems += self._takes_inside(unit.at(index), given, f"{at}/items{f'/{index}' if index < length else ''}")
         return problems
 
-    def _contains(self, unit: tuple[Place, int, int | None], w: list[Conjunct], at: str) -> Problems:
+    def _contains(self, unit: tuple[Subschema, int, int | None], w: list[Conjunct], at: str) -> Problems:
         """Compare so that the reader counts all elements that the writer counts; for the maximum, vice versa."""
         part, least, most = unit
         theirs = _all("contains", w)
@@ -252,7 +252,7 @@ class Comparison:
 
     # -- combinations
 
-    def _any_of(self, unit: list[Place], w: list[Conjunct], at: str) -> Problems:
+    def _any_of(self, unit: list[Subschema], w: list[Conjunct], at: str) -> Problems:
         """Check that one branch accepts all. Alternatives of the writer are compared one by one, by `_split`."""
         groups = _all("anyOf", w)
         alike = (group for group in groups if len(group) == len(unit))
@@ -262,9 +262,9 @@ class Comparison:
             return []
         return [f"COMBINED_TYPE_SUBSCHEMAS_CHANGED at {at}"]
 
-    def _exclusive(self, unit: list[Place], w: list[Conjunct], at: str) -> Problems:
+    def _exclusive(self, unit: list[Subschema], w: list[Conjunct], at: str) -> Problems:
         """Check that no value is in two branches: they are disjoint, or two of the writer's ``oneOf`` contain them."""
-        theirs: list[list[Place]] = _all("exclusive", w)
+        theirs: list[list[Subschema]] = _all("exclusive", w)
         overlapping = [
             (one, other)
             for (one, first), (other, second) in combinations(enumerate(unit), 2)
@@ -279,7 +279,7 @@ class Comparison:
             ]
         return [f"ONEOF_BRANCHES_OVERLAP at {at}"] if overlapping else []
 
-    def _if(self, unit: tuple[Place, Place, Place], w: list[Conjunct], at: str) -> Problems:
+    def _if(self, unit: tuple[Subschema, Subschema, Subschema], w: list[Conjunct], at: str) -> Problems:
         """Compare ``then`` for values of the reader's ``if``, ``else`` for all, each with the writer's additions.
 
         The writer adds its ``then`` if its ``if`` takes all of the reader's, and its ``else`` if it is the other way.
@@ -293,7 +293,7 @@ class Comparison:
         found = self._follow(then_units, given, at) or self._follow(else_units, rest, at)
         return [f"IF_CHANGED at {at}"] if found else []
 
-    def _not(self, unit: Place, w: list[Conjunct], at: str) -> Problems:
+    def _not(self, unit: Subschema, w: list[Conjunct], at: str) -> Problems:
         """Check that the writer excludes the reader's part, or at least never writes it."""
         excluded = any(not self.takes(each, [unit], at) for each in _all("not", w))
         return [] if excluded or self._empty([*w, *_conjuncts(unit)]) else [f"NOT_CHANGED at {at}"]
@@ -339,7 +339,7 @@ def _touch(low: Bound, high: Bound) -> bool:
     return low.value == high.value and (low.exclusive or high.exclusive)
 
 
-def _conjuncts(*places: Place) -> list[Conjunct]:
+def _conjuncts(*places: Subschema) -> list[Conjunct]:
     return [each for place in places for each in place.documents.conjuncts(place)]
 
 
@@ -377,7 +377,7 @@ def _most(bound: Any) -> tuple[float, bool]:
 # -- names of properties
 
 
-def _surely(name: str, unit: Properties) -> Iterator[Place]:
+def _surely(name: str, unit: Properties) -> Iterator[Subschema]:
     """Return the schemas that certainly apply to a name."""
     fits = {pattern: _fits(pattern, name) for pattern in unit.patterns}
     if name in unit.listed:
@@ -392,7 +392,7 @@ def _listed(name: str, unit: Properties) -> bool:
     return name in unit.listed or any(_fits(pattern, name) for pattern in unit.patterns)
 
 
-def _options(pattern: str, unit: Properties) -> list[Place]:
+def _options(pattern: str, unit: Properties) -> list[Subschema]:
     """Return the schemas that may apply to an unlisted name that matches a pattern."""
     if pattern in unit.patterns:
         return [unit.patterns[pattern]]

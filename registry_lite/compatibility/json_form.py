@@ -65,21 +65,21 @@ Conjunct = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Subschema:
     """A part of a document at its location, which determines the target of its references."""
 
     part: Part
     resolver: Any
     documents: Documents
 
-    def below(self, part: Part) -> Place:
+    def below(self, part: Part) -> Subschema:
         """Return a part of this one."""
         resolver = self.resolver
         if isinstance(part, Mapping) and isinstance(part.get("$id", part.get("id")), str):
             resolver = resolver.in_subresource(self.documents.specification.create_resource(part))
-        return Place(part, resolver, self.documents)
+        return Subschema(part, resolver, self.documents)
 
-    def target(self, keyword: str) -> Place | None:
+    def target(self, keyword: str) -> Subschema | None:
         """Return the target of a reference; None if unknown.
 
         A metaschema is represented by its address: it is the same for all.
@@ -98,19 +98,19 @@ class Bound(NamedTuple):
 class Properties:
     """The schemas of the values in an object."""
 
-    listed: Mapping[str, Place]
-    patterns: Mapping[str, Place]
-    additional: Place
+    listed: Mapping[str, Subschema]
+    patterns: Mapping[str, Subschema]
+    additional: Subschema
 
 
 @dataclass(frozen=True, eq=False)
 class Items:
     """The schemas of the elements of an array."""
 
-    prefix: Sequence[Place]
-    rest: Place
+    prefix: Sequence[Subschema]
+    rest: Subschema
 
-    def at(self, index: int) -> Place:
+    def at(self, index: int) -> Subschema:
         """Return the schema of one element."""
         return self.prefix[index] if index < len(self.prefix) else self.rest
 
@@ -145,19 +145,19 @@ class Documents:
             other = self.specification.create_resource(contents)
             self._addresses[name] = urljoin(_id(root), _id(other) or name)
             registry = registry.with_resource(self._addresses[name], other)
-        self.root = Place(self.contents[0], registry.resolver_with_root(root), self)
-        self._targets: dict[tuple[int, str], Place | None] = {}
+        self.root = Subschema(self.contents[0], registry.resolver_with_root(root), self)
+        self._targets: dict[tuple[int, str], Subschema | None] = {}
         self._valid: dict[int, bool] = {}
         self._conjuncts: dict[int, list[Conjunct]] = {}
 
-    def target(self, place: Place, keyword: str) -> Place | None:
-        """Return the target of a reference, as `Place.target`."""
+    def target(self, place: Subschema, keyword: str) -> Subschema | None:
+        """Return the target of a reference, as `Subschema.target`."""
         key = (id(place.part), keyword)
         if key not in self._targets:
             self._targets[key] = self._find(place, place.part[keyword], keyword)
         return self._targets[key]
 
-    def _find(self, place: Place, reference: Any, keyword: str) -> Place | None:
+    def _find(self, place: Subschema, reference: Any, keyword: str) -> Subschema | None:
         if not isinstance(reference, str) or (self.dynamic and keyword != "$ref"):
             return None
         address, fragment = urldefrag(reference)
@@ -175,11 +175,11 @@ class Documents:
             key = id(found.contents)
             if key not in self._valid:
                 self._valid[key] = _is_valid(self._validator, found.contents)
-            return Place(found.contents, found.resolver, self) if self._valid[key] else None
+            return Subschema(found.contents, found.resolver, self) if self._valid[key] else None
         known = reference.startswith(_METASCHEMAS) and not self.dynamic
-        return Place(reference.removesuffix("#"), None, self) if known else None
+        return Subschema(reference.removesuffix("#"), None, self) if known else None
 
-    def conjuncts(self, place: Place) -> list[Conjunct]:
+    def conjuncts(self, place: Subschema) -> list[Conjunct]:
         """Return a schema's conjuncts."""
         if isinstance(place.part, bool):
             return [] if place.part else [NEVER]
@@ -189,7 +189,7 @@ class Documents:
             self._conjuncts[key] = [each for each in self._build(place) if each]
         return self._conjuncts[key]
 
-    def _build(self, place: Place) -> Iterator[Conjunct]:
+    def _build(self, place: Subschema) -> Iterator[Conjunct]:
         if not self.draft or not isinstance(place.part, Mapping):
             yield {"$schema" if not self.draft else "$ref": place}
             return
@@ -310,7 +310,7 @@ def kinds_of(value: Any) -> frozenset[str]:
     return frozenset({names[type(value)]})
 
 
-def _of_objects(part: Part, place: Place) -> Conjunct:
+def _of_objects(part: Part, place: Subschema) -> Conjunct:
     unit: Conjunct = {}
     name = "additionalProperties" if _EVALUATES["unevaluatedProperties"] & part.keys() else "unevaluatedProperties"
     additional = part.get(name, True)
@@ -329,7 +329,7 @@ def _of_objects(part: Part, place: Place) -> Conjunct:
     return unit
 
 
-def _of_arrays(part: Part, place: Place) -> Conjunct:
+def _of_arrays(part: Part, place: Subschema) -> Conjunct:
     unit: Conjunct = {}
     prefix, rest = part.get("prefixItems", []), "items"
     if isinstance(part.get("items"), list):
@@ -343,7 +343,7 @@ def _of_arrays(part: Part, place: Place) -> Conjunct:
     return unit
 
 
-def _conditional(part: Part, place: Place) -> Conjunct:
+def _conditional(part: Part, place: Subschema) -> Conjunct:
     unit: Conjunct = {}
     if "if" in part and {"then", "else"} & part.keys():
         unit["if"] = tuple(place.below(part.get(name, True)) for name in ("if", "then", "else"))
@@ -355,7 +355,7 @@ def _conditional(part: Part, place: Place) -> Conjunct:
     return unit
 
 
-def _as_it_stands(part: Part, place: Place) -> Conjunct:
+def _as_it_stands(part: Part, place: Subschema) -> Conjunct:
     return {name: place.below(part[name]) for name in _SCALARS if name in part and part[name] is not False}
 
 
@@ -368,7 +368,7 @@ def canonical(value: Any) -> Any:
     return frozenset((name, canonical(each)) for name, each in value.items()) if isinstance(value, dict) else value
 
 
-def same(a: Place, b: Place, assumed: set[tuple[int, int]] | None = None) -> bool:
+def same(a: Subschema, b: Subschema, assumed: set[tuple[int, int]] | None = None) -> bool:
     """Return whether two parts are equal, including all their references.
 
     References back to a pair that is being compared are ignored.
@@ -393,6 +393,6 @@ def same(a: Place, b: Place, assumed: set[tuple[int, int]] | None = None) -> boo
     )
 
 
-def _same_targets(a: Place, b: Place, keyword: str, assumed: set[tuple[int, int]]) -> bool:
+def _same_targets(a: Subschema, b: Subschema, keyword: str, assumed: set[tuple[int, int]]) -> bool:
     x, y = a.target(keyword), b.target(keyword)
     return x is not None and y is not None and same(x, y, assumed)

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from sparkonce.jobs.ui.kafka.loop import PROBLEMS
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
@@ -107,7 +107,9 @@ class SettingsReader:
             return found
 
     def _ask(self, resource: Resource, name: str, address: tuple[str, int] | None) -> list[Setting]:
-        connection: Connection = self._client.any_connection() if address is None else self._client.connection(address)
+        connection: BrokerConnection = (
+            self._client.any_connection() if address is None else self._client.connection(address)
+        )
         version = connection.version(ApiKey.DESCRIBE_CONFIGS)
         kind = apis.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
         wanted = kind(version=version, resource_type=int(resource), resource_name=name, configuration_keys=None)

@@ -109,7 +109,7 @@ class AdminChecker(Guest):
             belief.unanswered(change)
             return
         error = _error_of(answer)
-        self.world.trace(lambda: f"steward: {api_key.name} v{version} {error.name}")
+        self.world.trace(lambda: f"admin checker: {api_key.name} v{version} {error.name}")
         if error is ErrorCode.NONE:
             self.world.mark(Mark.ADMINISTERED)
             belief.done(change)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lab.sim.clients.client import UnreachableError
 from lab.sim.clients.groups import AgainError, GroupClient, together
-from lab.sim.judges.standing import Standing
+from lab.sim.judges.known_member import KnownMember
 from sparkonce.broker_lite.coordinators.consumer_group_image import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -40,13 +40,13 @@ class HeartbeatMember(GroupClient):
         self._target: Share = frozenset()
         self._says_all = self._has_changed = True
         self._revoking_since_ms: int | None = None
-        self._standing = Standing(self.plan)
+        self._known = KnownMember(self.plan)
 
     async def _live(self) -> None:
         while True:
             self.generation, self.share, self._target = JOINING_EPOCH, frozenset(), frozenset()
             self._says_all = True
-            self._standing.lapse()
+            self._known.lapse()
             try:
                 await together(self._beat(), self._reconcile(), self.commit_regularly(lambda _: None))
             except AgainError as again:
@@ -88,7 +88,7 @@ class HeartbeatMember(GroupClient):
                 )
             except UnreachableError:
                 self._says_all = True
-                self._standing.hears_nothing()
+                self._known.hears_nothing()
                 await self.back_off()
                 continue
             error = ErrorCode.of(answer.error_code)
@@ -101,13 +101,13 @@ class HeartbeatMember(GroupClient):
                 in_time = self.world.scheduler.now_ms - sent_ms < self.plan.session_ms // 2
                 self._take(answer, judged=trusted and in_time)
                 if trusted and self._revoking_since_ms is None:
-                    self._standing.is_told(sent_ms, before[1])
+                    self._known.is_told(sent_ms, before[1])
                 else:
-                    self._standing.lapse()
+                    self._known.lapse()
                 await self.pause(self.plan.session_ms // 3)
             elif error in (*_JOIN_AGAIN, *_ENDS):
                 if trusted:
-                    self.world.judge(lambda: self._check_standing(error, before[1]))  # noqa: B023
+                    self.world.judge(lambda: self._check_known(error, before[1]))  # noqa: B023
                 raise AgainError(error)
             else:
                 self._says_all = True
@@ -164,11 +164,11 @@ class HeartbeatMember(GroupClient):
                 text = f"member {self.member} is told of {both}, which member {other.member} still uses"
                 raise ViolationError("one-holder", f"group {self.plan.group_id}: {text}")
 
-    def _check_standing(self, error: ErrorCode, leader_epoch: int) -> None:
+    def _check_known(self, error: ErrorCode, leader_epoch: int) -> None:
         leads_ms = self.world.leads_ms.get(self.offsets_key(), {})
-        if not self._standing.is_known(self.world.scheduler.now_ms, leader_epoch, leads_ms):
+        if not self._known.is_known(self.world.scheduler.now_ms, leader_epoch, leads_ms):
             return
-        if error is ErrorCode.UNKNOWN_MEMBER_ID or self._standing.has_epoch():
+        if error is ErrorCode.UNKNOWN_MEMBER_ID or self._known.has_epoch():
             text = f"member {self.member} ({self.member_id}), in time in epoch {self.generation}, is told {error.name}"
             raise ViolationError("member-stays", f"group {self.plan.group_id}: {text}")
 

@@ -106,7 +106,7 @@ class OffsetsChecker(Guest):
                 belief.unanswered(change)
             raise
         error = _error_of(answer)
-        self.world.trace(lambda: f"lodger: {api_key.name} of {group} {error.name}")
+        self.world.trace(lambda: f"offsets checker: {api_key.name} of {group} {error.name}")
         for belief in beliefs:
             (belief.refused if error else belief.done)(change)
         if error in _MOVED:
@@ -195,7 +195,7 @@ class OffsetsChecker(Guest):
                 belief.unanswered(committed)
             raise
         error = ErrorCode.of(ended.error_code)
-        self.world.trace(lambda: f"lodger: transaction {number} in {group}, {commits}: {error.name}")
+        self.world.trace(lambda: f"offsets checker: transaction {number} in {group}, {commits}: {error.name}")
         for belief in beliefs:
             if error is ErrorCode.NONE:
                 belief.done(committed)

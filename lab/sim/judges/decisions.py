@@ -17,9 +17,9 @@ from sparkonce.broker_lite.controller.records import (
     BrokerRegistered,
     ControllerElected,
     DefaultSettingsChanged,
+    MetadataRecord,
     PartitionChanged,
     PartitionState,
-    Record,
     TopicSettingsChanged,
 )
 from sparkonce.broker_lite.replication.invariants import Replica, ViolationError, check_image, check_images_equal
@@ -58,7 +58,7 @@ class Decisions:
             check_images_equal(snapshot, self._world.image, "the snapshot of a new controller")
         snapshot.next_offset = offset
 
-    def _apply(self, step: list[Record]) -> None:
+    def _apply(self, step: list[MetadataRecord]) -> None:
         image, registered, eligible = self._world.image, [], self._eligible()
         for record in step:
             self._world.trace(lambda record=record: f"log {image.next_offset}: {record}")  # type: ignore[misc]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.sim.world import World
     from sparkonce.broker_lite.controller.controller import InSyncProposal
-    from sparkonce.broker_lite.controller.records import PartitionState, Record
+    from sparkonce.broker_lite.controller.records import MetadataRecord, PartitionState
     from sparkonce.broker_lite.log.local_log import Appended
     from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
@@ -144,7 +144,7 @@ class _Observer:
 
     def _altered(
         self, altered: Callable[..., Any], controller: Controller, leader: int, proposal: InSyncProposal
-    ) -> tuple[list[Record], PartitionState]:
+    ) -> tuple[list[MetadataRecord], PartitionState]:
         before = controller.image.partition(proposal.key)
         try:
             records, now = altered(controller, leader, proposal)
@@ -156,13 +156,15 @@ class _Observer:
             self._world.mark(Mark.SHRUNK if fewer else Mark.EXPANDED)
         return records, now
 
-    def _fence(self, fence: Callable[..., list[Record]], controller: Controller, broker_ids: Any) -> list[Record]:
+    def _fence(
+        self, fence: Callable[..., list[MetadataRecord]], controller: Controller, broker_ids: Any
+    ) -> list[MetadataRecord]:
         records = fence(controller, broker_ids)
         if records:
             self._world.mark(Mark.SESSION_ENDED)
         return records
 
-    def _balance(self, balance: Callable[..., list[Record]], controller: Controller) -> list[Record]:
+    def _balance(self, balance: Callable[..., list[MetadataRecord]], controller: Controller) -> list[MetadataRecord]:
         records = balance(controller)
         if records:
             self._world.mark(Mark.BALANCED)

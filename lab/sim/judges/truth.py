@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lab.sim.faults.strangers import is_noted
 from lab.sim.machine.machine import METADATA
+from sparkonce.broker_lite.assertions import BrokenInvariantError
 from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory
@@ -57,7 +58,7 @@ class Truth:
 
 
 class Mistakes(logging.Handler):
-    """Reports what brokers log with a traceback: only such log lines are bugs of their own."""
+    """Reports bugs of the brokers' own: what they log with a traceback, and assertions that do not hold."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(logging.ERROR)
@@ -65,7 +66,9 @@ class Mistakes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging`."""
-        error = record.exc_info[1] if record.exc_info else None
+        error: BaseException | None = record.exc_info[1] if record.exc_info else None
+        if isinstance(record.args, tuple):
+            error = next((each for each in record.args if isinstance(each, BrokenInvariantError)), error)
         if error is not None and not isinstance(error, OSError) and not is_noted(record, error):
             self._run.mistake(f"{record.getMessage()}: {error!r}", error)
 

@@ -24,7 +24,7 @@ from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import Event, Leads
-from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.connection import ClientConnection
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.server import Server
@@ -257,7 +257,7 @@ class SimulatedHost:
         return client
 
 
-class TrustedConnection(Connection):
+class TrustedConnection(ClientConnection):
     """A connection of a broker, or of a client without bugs: it is never closed for an invalid request."""
 
     def _fail_with(self, error: Exception) -> None:
@@ -271,8 +271,8 @@ class WatchedServer(Server):
 
     on_joined: Callable[[ClusterMember, Coordination], None]
 
-    def _kind_of(self, listener: Listener) -> type[Connection]:
-        return TrustedConnection if listener.endpoint.port == FIRST_PORT else Connection
+    def _kind_of(self, listener: Listener) -> type[ClientConnection]:
+        return TrustedConnection if listener.endpoint.port == FIRST_PORT else ClientConnection
 
     def _join(self, *arguments: Any) -> Any:
         cluster = super()._join(*arguments)

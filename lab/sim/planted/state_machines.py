@@ -15,7 +15,7 @@ from lab.sim.replacing import replaced
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
 from sparkonce.broker_lite.controller.image import PartitionKey
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, MetadataRecord, PartitionState
 from sparkonce.broker_lite.coordinators.transaction_messages import Decision, Transaction
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer as TransactionalProducer
 from sparkonce.broker_lite.coordinators.transactions import PREPARED, Transactions
@@ -133,7 +133,7 @@ def _same_leader_no_truncation() -> Iterator[None]:
 def _forgetful_stays_eligible() -> AbstractContextManager[None]:
     original = Controller._without
 
-    def without(self: Controller, broker_id: int, _: Collection[int]) -> list[Record]:
+    def without(self: Controller, broker_id: int, _: Collection[int]) -> list[MetadataRecord]:
         return original(self, broker_id, ())
 
     return replaced(Controller, "_without", without)
@@ -142,7 +142,7 @@ def _forgetful_stays_eligible() -> AbstractContextManager[None]:
 def _partition_epoch_not_compared() -> AbstractContextManager[None]:
     original = Controller._altered
 
-    def altered(self: Controller, leader: int, proposal: InSyncProposal) -> tuple[list[Record], PartitionState]:
+    def altered(self: Controller, leader: int, proposal: InSyncProposal) -> tuple[list[MetadataRecord], PartitionState]:
         state = self.image.partition(proposal.key)
         if state is not None:
             proposal = proposal._replace(partition_epoch=state.partition_epoch)

@@ -24,7 +24,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from sparkonce.kafka.client import list_offsets
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.list_offsets import Asked
 from sparkonce.kafka.client.outage import Outage
 from sparkonce.kafka.client.settings import ClientSettings
@@ -117,7 +117,7 @@ class ClusterMetadata:
 class _Question:
     """One encoded request, and its connection."""
 
-    connection: Connection
+    connection: BrokerConnection
     api_key: ApiKey
     version: int
     body: bytearray
@@ -170,7 +170,7 @@ class Client:
         self.settings = settings
         self.reached = False
         """Whether this client, or another one of the query, has reached the cluster: its address is not a wrong one."""
-        self._connections: dict[_Address, Connection] = {}
+        self._connections: dict[_Address, BrokerConnection] = {}
         self._known_brokers: list[_Address] = []
         self._outage = Outage(settings.servers_text)
         self._description: _Description | None = None
@@ -342,11 +342,11 @@ class Client:
         if all(len(each.body) <= MAX_BYTES_BEHIND for each in questions):
             yield from questions
 
-    def connection(self, address: _Address) -> Connection:
+    def connection(self, address: _Address) -> BrokerConnection:
         """Return the connection to a broker, opened if needed."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(*address, self.settings)
+            connection = self._connections[address] = BrokerConnection(*address, self.settings)
             self.reached = True
         return connection
 
@@ -408,7 +408,7 @@ class Client:
             f"no answer from Kafka at {servers} within {limit_ms} ms {why}: could not {what}.{hint}"
         )
 
-    def any_connection(self) -> Connection:
+    def any_connection(self) -> BrokerConnection:
         """Return a connection to any broker: an open one, else to a known broker, else to a bootstrap server."""
         for connection in self._connections.values():
             return connection
@@ -426,7 +426,7 @@ class Client:
         assert failure is not None
         raise failure
 
-    def all_connections(self) -> list[Connection]:
+    def all_connections(self) -> list[BrokerConnection]:
         """Return a connection to every broker of the cluster; for use within `retry`.
 
         Raises:
@@ -435,7 +435,7 @@ class Client:
         self.topics_now([])
         return [self.connection(address) for address in self._known_brokers]
 
-    def ask(self, connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
+    def ask(self, connection: BrokerConnection, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Send one request by the generated codecs, and return the decoded response; a failed connection is dropped."""
         body = apis.encode_request(apis.request(api_key, version, **fields), version)
         try:

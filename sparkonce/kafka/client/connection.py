@@ -44,7 +44,7 @@ class SaslError(PermissionError):
     """The broker does not offer the mechanism, or does not accept the user. Never retried."""
 
 
-class Connection:
+class BrokerConnection:
     """A ready connection: versions are negotiated, and the user is authenticated.
 
     Every method raises OSError (also for timeouts) or ProtocolError if the connection fails.
@@ -174,7 +174,7 @@ def _response_header(api_key: int, version: int, frame: memoryview) -> tuple[int
     return Reader(frame).int32(), _SIZE.size
 
 
-def log_in(connection: Connection, sasl: Sasl) -> None:
+def log_in(connection: BrokerConnection, sasl: Sasl) -> None:
     """Authenticate on a new connection.
 
     Raises:

@@ -176,7 +176,7 @@ def test_a_broker_of_another_cluster_does_not_start(zookeeper: ZooKeeper, tmp_pa
 
 
 def test_a_broker_without_zookeeper_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparkonce.broker_lite.server.zookeeper_seat.MIN_CONNECT_S", 0.5)
+    monkeypatch.setattr("sparkonce.broker_lite.server.zookeeper_mode.MIN_CONNECT_S", 0.5)
     address = f"127.0.0.1:{free_port()}"
     config = {"node.id": 1, "zookeeper.connect": f"{address}/c", "zookeeper.session.timeout.ms": 500}
     with pytest.raises(

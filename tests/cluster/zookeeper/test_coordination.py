@@ -32,9 +32,9 @@ from sparkonce.broker_lite.cluster.zookeeper_nodes import (
 )
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import (
+    MetadataRecord,
     PartitionChanged,
     PartitionState,
-    Record,
     TopicCreated,
     TopicDeleted,
 )
@@ -88,7 +88,7 @@ class Candidate:
         await self.until(leads)
         return self.led
 
-    def decide(self, *records: Record) -> None:
+    def decide(self, *records: MetadataRecord) -> None:
         base_offset = self.led.next_offset
         for record in records:
             self.led.apply(record)
@@ -140,7 +140,7 @@ def close_session(candidate: Candidate) -> None:
     other.close()
 
 
-def created(number: int, name: str = "t") -> tuple[Record, ...]:
+def created(number: int, name: str = "t") -> tuple[MetadataRecord, ...]:
     topic_id = uuid.UUID(int=number)
     return TopicCreated(f"{name}{number}", topic_id), PartitionChanged(topic_id, 0, STATE)
 

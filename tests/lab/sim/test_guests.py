@@ -19,7 +19,7 @@ from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.coordinators.offsets import PendingOffsets
 from sparkonce.broker_lite.handlers import describe_groups
 from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
-from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.connection import ClientConnection
 from sparkonce.broker_lite.server.metrics import MetricsProtocol
 
 
@@ -72,7 +72,7 @@ def test_a_deletion_that_is_acknowledged_and_not_done_is_noticed(monkeypatch: py
 
 
 def test_answers_in_another_order_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Connection, "_send_in_order", Connection._send)
+    monkeypatch.setattr(ClientConnection, "_send_in_order", ClientConnection._send)
     assert violated(seeds_with(has_bulk, 9)) == "error"
 
 

@@ -25,7 +25,7 @@ from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
-from sparkonce.broker_lite.node.in_cluster import MemberMode
+from sparkonce.broker_lite.node.member_mode import MemberMode
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential
@@ -85,7 +85,7 @@ class Deciding:
         slow: Any = Slow()
         self.slow: Slow = slow
         self.image = ClusterImage()
-        self.broker.member.stand_alone(Membership(slow, slow, slow), self.image)
+        self.broker.member.be_standalone(Membership(slow, slow, slow), self.image)
         self.files = SharedFiles(self.broker, self.broker.member, self.broker.shared_files)
 
     def change(self, **values: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from sparkonce.broker_lite.controller.controller import Controller
-from sparkonce.broker_lite.controller.records import PartitionState, Record
+from sparkonce.broker_lite.controller.records import MetadataRecord, PartitionState
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.primitives import Buffer
 from tests.unit.broker.admin_support import NODE, NOW_MS, Asked
@@ -36,7 +36,7 @@ def topics(asked: Asked) -> dict[str, int]:
 def creating(asked: Asked, *names: str) -> Generator[int, None, None]:
     """Create topics of two partitions in one write, step by step."""
 
-    def one(name: str, controller: Controller) -> tuple[list[Record], None]:
+    def one(name: str, controller: Controller) -> tuple[list[MetadataRecord], None]:
         return controller.create_topic(name, asked.broker.new_uuid(), 2, 1, {}), None
 
     decisions = [lambda controller, name=name: one(name, controller) for name in names]
@@ -183,7 +183,7 @@ def test_what_a_request_has_decided_that_ends_halfway_is_forgotten(asked: Asked)
 
 @pytest.mark.parametrize("together", [False, True])
 def test_what_a_mistake_has_left_of_a_decision_is_forgotten(asked: Asked, together: bool) -> None:
-    def mistaken(controller: Controller) -> tuple[list[Record], None]:
+    def mistaken(controller: Controller) -> tuple[list[MetadataRecord], None]:
         controller.create_topic("a", asked.broker.new_uuid(), 2, 1, {})
         raise ZeroDivisionError
 

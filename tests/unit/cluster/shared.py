@@ -11,7 +11,7 @@ from sparkonce.broker_lite.cluster.file_coordination import FileCoordination, Wa
 from sparkonce.broker_lite.cluster.metadata_log import taken
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, MetadataRecord
 
 SHARED = "/shared"
 TIMEOUT_MS = 2_000
@@ -70,7 +70,7 @@ class Candidate:
     def register(self, clock: SharedClock, host: str = "here") -> int:
         """Let the controller, which this must be, know of a broker of this id; returns its epoch."""
 
-        def decision(controller: Controller) -> tuple[list[Record], int]:
+        def decision(controller: Controller) -> tuple[list[MetadataRecord], int]:
             return controller.register(self.broker_id, uuid.uuid4(), host, 1, NO_BROKER_EPOCH, clock())
 
         epoch = self.service.decide(decision)

@@ -18,8 +18,8 @@ from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition, Pa
 from sparkonce.broker_lite.controller.records import (
     NO_BROKER_EPOCH,
     ControllerElected,
+    MetadataRecord,
     ProducerIdsAllocated,
-    Record,
     TopicDeleted,
 )
 from sparkonce.broker_lite.log.partition_log import PartitionLog
@@ -66,7 +66,7 @@ class Setup:
     def see(self, image: ClusterImage) -> None:
         self.told.append(sorted(image.topic_ids))
 
-    def decide(self, decision: Callable[[Controller], list[Record]]) -> None:
+    def decide(self, decision: Callable[[Controller], list[MetadataRecord]]) -> None:
         self.first.service.decide(lambda controller: (decision(controller), None))
         self.run()
 
@@ -77,7 +77,7 @@ class Setup:
             self.loop.run(LOOK_MS)
 
     def register(self, incarnation: uuid.UUID = INCARNATION) -> None:
-        def decision(controller: Controller) -> list[Record]:
+        def decision(controller: Controller) -> list[MetadataRecord]:
             records = controller.fence([2]) if 2 in controller.image.brokers else []
             registered, epoch = controller.register(2, incarnation, "there", 2, NO_BROKER_EPOCH, self.clock())
             heard, _ = controller.heartbeat(2, epoch, 1 << 40, False, self.clock())
@@ -273,7 +273,7 @@ def test_who_asks_for_leaders_waits_for_a_death_to_be_noticed() -> None:
     setup.register()
     third = Candidate(setup.storage, setup.clock, 3)
 
-    def join(controller: Controller) -> list[Record]:
+    def join(controller: Controller) -> list[MetadataRecord]:
         records, epoch = controller.register(3, uuid.uuid4(), "x", 3, NO_BROKER_EPOCH, setup.clock())
         return records + controller.heartbeat(3, epoch, 1 << 40, False, setup.clock())[0]
 

@@ -27,7 +27,7 @@ from sparkonce.broker_lite.cluster.record_format import (
 )
 from sparkonce.broker_lite.controller import records as kinds
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import PartitionState, Record
+from sparkonce.broker_lite.controller.records import MetadataRecord, PartitionState
 from sparkonce.kafka.protocol.records import read_header
 from tests.unit.cluster.shared import SHARED, SharedStorage
 
@@ -69,12 +69,12 @@ def filled(topics: int = 2) -> ClusterImage:
 
 
 @given(RECORDS)
-def test_a_record_comes_back(record: Record) -> None:
+def test_a_record_comes_back(record: MetadataRecord) -> None:
     assert decode(encode_record(record)) == record
 
 
 def test_every_kind_of_record_has_a_form() -> None:
-    assert {each.__name__ for each in get_args(Record)} == set(_READERS)
+    assert {each.__name__ for each in get_args(MetadataRecord)} == set(_READERS)
 
 
 def test_a_snapshot_is_the_whole_image() -> None:
@@ -113,7 +113,7 @@ def test_an_epoch_begins_with_what_the_former_one_left() -> None:
     storage = SharedStorage()
     log = MetadataLog(storage, SHARED)
     image, writer = log.begin(1, 1, 0)
-    changes: list[Record] = [kinds.TopicCreated("t", uuid.UUID(int=1)), kinds.ProducerIdsAllocated(1000)]
+    changes: list[MetadataRecord] = [kinds.TopicCreated("t", uuid.UUID(int=1)), kinds.ProducerIdsAllocated(1000)]
     offset = image.next_offset
     for each in changes:
         image.apply(each)
@@ -226,7 +226,7 @@ def test_a_batch_is_read_whatever_its_size(sizes: tuple[int, ...], monkeypatch: 
     image, writer = log.begin(1, 1, 0)
     reader = MetadataReader(storage, log, lambda: 1)
     reader.poll()
-    changes: list[list[Record]] = [[kinds.DocumentChanged("d", "x" * size)] for size in sizes]
+    changes: list[list[MetadataRecord]] = [[kinds.DocumentChanged("d", "x" * size)] for size in sizes]
     for number, each in enumerate(changes):
         writer.append(each, image.next_offset + number, 0)
     found = [step for _ in sizes for step in reader.poll()]

@@ -13,7 +13,7 @@ import pytest
 from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.server.directory_seat import take_seat
+from sparkonce.broker_lite.server.directory_mode import enter_mode
 from sparkonce.broker_lite.server.host import SystemHost
 from sparkonce.broker_lite.server.listener import ServerError
 from sparkonce.broker_lite.server.membership import ClusterShell
@@ -44,10 +44,10 @@ def test_a_broker_of_another_cluster_keeps_nothing_of_the_directory(tmp_path: Pa
     ours, other = (BrokerConfig(metadata_log_dir=shared, cluster_id=each) for each in ("ours", "other"))
 
     async def start() -> None:
-        seat = await take_seat(ours, Host(), str(tmp_path / "1"), ())
+        mode = await enter_mode(ours, Host(), str(tmp_path / "1"), ())
         with pytest.raises(ServerError, match=r"is that of cluster\.id=ours, not other"):
-            await take_seat(other, Host(), str(tmp_path / "2"), ())
+            await enter_mode(other, Host(), str(tmp_path / "2"), ())
         assert closed == [True]
-        seat.close()
+        mode.close()
 
     asyncio.run(start())

@@ -13,9 +13,9 @@ from sparkonce.broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
     ControllerElected,
+    MetadataRecord,
     PartitionChanged,
     PartitionState,
-    Record,
     TopicCreated,
 )
 from sparkonce.broker_lite.replication.invariants import ViolationError
@@ -29,7 +29,7 @@ def partition(state: PartitionState) -> PartitionChanged:
     return PartitionChanged(TOPIC, 0, state)
 
 
-def there(broker_id: int, offset: int) -> list[Record]:
+def there(broker_id: int, offset: int) -> list[MetadataRecord]:
     """Return the records of a broker that registers at an offset and is unfenced."""
     registered = BrokerRegistered(broker_id, uuid.UUID(int=broker_id), "h", broker_id)
     return [registered, BrokerChanged(broker_id, offset, fenced=False, shutting_down=False)]

@@ -31,7 +31,7 @@ from sparkonce.broker_lite.cluster.zookeeper_nodes import (
 )
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, ControllerElected, Record
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, ControllerElected, MetadataRecord
 from sparkonce.kafka.protocol.errors import KafkaError
 from tests.cases import each_case
 
@@ -84,7 +84,7 @@ class World:
         self.changes.append(Change(base_offset, list(records)))
         self.tree.do(self.state.following(records))
 
-    def _decision(self) -> list[Record]:
+    def _decision(self) -> list[MetadataRecord]:
         chance, controller, image = self.chance, self.controller, self.image
         topics = sorted(image.topics, key=str)
         match chance.randrange(9):
@@ -162,7 +162,7 @@ def test_who_reads_the_nodes_one_by_one_while_they_change_gets_the_cluster_by_th
 
 
 def test_changes_are_read_as_they_were_written_however_long() -> None:
-    short: list[Record] = [ControllerElected(1, 2)]
+    short: list[MetadataRecord] = [ControllerElected(1, 2)]
     for records in (short, short * 20_000):
         data = encode_change(2, 7, records)
         assert len(data) < MAX_TRANSACTION_BYTES

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, Heartbeat, InSyncProposal
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, MetadataRecord, PartitionState
 
 NOW = 1_700_000_000_000
 LEASE_MS = 9_000
@@ -23,7 +23,7 @@ class Cluster:
         self.now_ms = NOW
         self.settings = settings or ControllerSettings(session_timeout_ms=LEASE_MS)
         self.controller = Controller(ClusterImage(), self.settings, NOW)
-        self.log: list[Record] = []
+        self.log: list[MetadataRecord] = []
         self._incarnations = 0
         for broker_id in range(1, brokers + 1):
             self.start(broker_id)
@@ -38,7 +38,7 @@ class Cluster:
         assert found is not None
         return found
 
-    def write(self, records: Iterable[Record]) -> list[Record]:
+    def write(self, records: Iterable[MetadataRecord]) -> list[MetadataRecord]:
         new = list(records)
         self.log += new
         return new

@@ -36,7 +36,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.kafka.client import client as client_module
 from sparkonce.kafka.client.client import LATEST, Client
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
@@ -100,21 +100,21 @@ class Machine:
         self._pid = os.getpid()
         self.requests = 0
         self.happenings: list[Happening] = []
-        self._send, self._receive = Connection.send, Connection.receive
+        self._send, self._receive = BrokerConnection.send, BrokerConnection.receive
         self._ahead: dict[int, list[memoryview]] = {}
-        self._connections: list[Connection] = []
+        self._connections: list[BrokerConnection] = []
         monkeypatch.setattr(os, "getpid", lambda: self._pid)
         machine = self
 
-        def send(connection: Connection, api_key: int, version: int, body: Any, *, answered: bool = True) -> None:
+        def send(connection: BrokerConnection, api_key: int, version: int, body: Any, *, answered: bool = True) -> None:
             machine._request(connection, api_key, version, body, answered)
 
-        def receive(connection: Connection, buffer: bytearray) -> memoryview:
+        def receive(connection: BrokerConnection, buffer: bytearray) -> memoryview:
             ahead = machine._ahead.get(id(connection))
             return ahead.pop(0) if ahead else machine._receive(connection, buffer)
 
-        monkeypatch.setattr(Connection, "send", send)
-        monkeypatch.setattr(Connection, "receive", receive)
+        monkeypatch.setattr(BrokerConnection, "send", send)
+        monkeypatch.setattr(BrokerConnection, "receive", receive)
 
     def new_pid(self) -> int:
         return next(self._pids)
@@ -150,7 +150,7 @@ class Machine:
             connection.close()
         self._connections.clear()
 
-    def _request(self, connection: Connection, api_key: int, version: int, body: Any, answered: bool) -> None:
+    def _request(self, connection: BrokerConnection, api_key: int, version: int, body: Any, answered: bool) -> None:
         if api_key == ApiKey.API_VERSIONS:  # of a new connection
             if self._pid >= FIRST_PID:
                 self._connections.append(connection)

@@ -11,7 +11,7 @@ import pytest
 
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.protocol.apis import ApiKey
 from tests.unit.kafka_sink.conftest import Applications
 from tests.unit.kafka_sink.pipeline import Application, Incarnation, Machine, check_whole, rows_of
@@ -36,20 +36,20 @@ class Wire:
 @pytest.fixture
 def wire(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Wire:
     watched = Wire()
-    send, receive = Connection.send, Connection.receive
+    send, receive = BrokerConnection.send, BrokerConnection.receive
 
-    def sending(connection: Connection, api_key: int, *arguments: Any, **more: Any) -> None:
+    def sending(connection: BrokerConnection, api_key: int, *arguments: Any, **more: Any) -> None:
         watched.sent.append(ApiKey(api_key).name)
         watched._is_sending = True
         send(connection, api_key, *arguments, **more)
 
-    def receiving(connection: Connection, buffer: bytearray) -> memoryview:
+    def receiving(connection: BrokerConnection, buffer: bytearray) -> memoryview:
         watched.waits += watched._is_sending
         watched._is_sending = False
         return receive(connection, buffer)
 
-    monkeypatch.setattr(Connection, "send", sending)
-    monkeypatch.setattr(Connection, "receive", receiving)
+    monkeypatch.setattr(BrokerConnection, "send", sending)
+    monkeypatch.setattr(BrokerConnection, "receive", receiving)
     return watched
 
 

@@ -32,7 +32,7 @@ def manager_on(storage: SimulatedDisk) -> LogManager:
 
 
 def append(log: PartitionLog, value: bytes = b"v") -> None:
-    log.append(bytearray(encode_batch([Record(None, value, NOW)])), 0, NOW)
+    log.append(bytearray(encode_batch([Record(None, value, NOW)])), max(log.latest_epoch, 0), NOW)
 
 
 def folders(storage: SimulatedDisk) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, Heartbeat, InSyncProposal
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, MetadataRecord, PartitionState
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
@@ -104,7 +104,7 @@ class Stage:
         self.now_ms = 0
         self._settings = ReplicationSettings(LAG_TIME_MAX_MS)
         self.controller = Controller(ClusterImage(), ControllerSettings(LEASE_MS, 0), 0)
-        self._metadata: list[Record] = []
+        self._metadata: list[MetadataRecord] = []
         self._incarnations = 0
         self.nodes = {broker_id: Node(broker_id) for broker_id in range(1, brokers + 1)}
         self.acknowledged: dict[str, int] = {}
@@ -357,7 +357,7 @@ class Stage:
         self._write(self.controller.change_settings("t", {**topic.settings, MIN_IN_SYNC_REPLICAS: str(least)}))
         self._acknowledge()
 
-    def _write(self, records: list[Record]) -> None:
+    def _write(self, records: list[MetadataRecord]) -> None:
         self._metadata += records
         self.spread()
 

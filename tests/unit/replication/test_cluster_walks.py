@@ -15,7 +15,7 @@ import pytest
 
 from lab.sim.planted.state_machines import PLANTED
 from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
-from sparkonce.broker_lite.controller.records import NO_LEADER, Record, TopicSettingsChanged
+from sparkonce.broker_lite.controller.records import NO_LEADER, MetadataRecord, TopicSettingsChanged
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.kafka.protocol.errors import KafkaError
@@ -228,7 +228,7 @@ def test_who_is_eligible_is_struck_off_before_less_is_enough(monkeypatch: pytest
     assert found_by(range(175, 4_000)) is not None
 
 
-def keep_eligible(self: Controller, name: str, settings: Mapping[str, str]) -> list[Record]:
+def keep_eligible(self: Controller, name: str, settings: Mapping[str, str]) -> list[MetadataRecord]:
     """Let who is eligible stay so when a smaller `min.insync.replicas` lets records be acknowledged again."""
     topic_id = self.image.topic_ids[name]
     return self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])

@@ -12,9 +12,9 @@ from sparkonce.broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
     DefaultSettingsChanged,
+    MetadataRecord,
     PartitionChanged,
     PartitionState,
-    Record,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
@@ -49,7 +49,7 @@ class OneBroker:
             self.image.apply(BrokerRegistered(broker_id, uuid.UUID(int=broker_id), "localhost", 9092))
             self.image.apply(BrokerChanged(broker_id, broker_id - 1 + broker_id - 1, fenced=False, shutting_down=False))
 
-    def tell(self, *records: Record) -> list[object]:
+    def tell(self, *records: MetadataRecord) -> list[object]:
         for record in records:
             self.image.apply(record)
         return list(self.replicas.apply(self.image, self.now_ms))
@@ -107,7 +107,7 @@ def test_where_nobody_leads_nothing_is_cut_off_and_the_old_leader_is_refused() -
     role = broker.replicas.roles[KEY]
     assert isinstance(role, PartitionFollower)
     assert role.leader_epoch == 1
-    assert broker.change(leader=2, leader_epoch=2) == [Follows(KEY, 2)]
+    assert broker.change(leader=2, leader_epoch=2, in_sync_replicas=(2,)) == [Follows(KEY, 2)]
     assert broker.log.log_end_offset == 1
 
 
@@ -239,7 +239,7 @@ def test_an_answer_that_comes_after_leadership_is_lost_changes_nothing() -> None
     broker.begin(leader=1, in_sync=(1,))
     proposal = _proposal(broker, 2)
     state = broker.state
-    broker.change(leader=2, leader_epoch=1)
+    broker.change(leader=2, leader_epoch=1, in_sync_replicas=(2,))
     assert broker.replicas.proposal_answered(KEY, proposal, state, broker.now_ms) == []
     assert broker.replicas.proposal_answered(KEY, proposal, ErrorCode.FENCED_LEADER_EPOCH, broker.now_ms) == []
     assert not isinstance(broker.replicas.roles[KEY], PartitionLeader)

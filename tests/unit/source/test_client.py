@@ -33,7 +33,7 @@ from sparkonce.kafka.client.client import (
     MissingTopicError,
     shared_client,
 )
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -193,18 +193,18 @@ def test_offsets_are_requested_right_behind_the_topics(broker: EmbeddedBroker, m
     wanted = {("both", 0): LATEST, ("both", 1): LATEST}
     known = client.existing_topics(["both"])
     asked: list[str] = []
-    send, receive = Connection.send, Connection.receive
+    send, receive = BrokerConnection.send, BrokerConnection.receive
 
-    def sending(connection: Connection, api_key: ApiKey, *rest: Any) -> None:
+    def sending(connection: BrokerConnection, api_key: ApiKey, *rest: Any) -> None:
         asked.append(ApiKey(api_key).name)
         send(connection, api_key, *rest)
 
-    def receiving(connection: Connection, buffer: bytearray) -> memoryview:
+    def receiving(connection: BrokerConnection, buffer: bytearray) -> memoryview:
         asked.append("wait")
         return receive(connection, buffer)
 
-    monkeypatch.setattr(Connection, "send", sending)
-    monkeypatch.setattr(Connection, "receive", receiving)
+    monkeypatch.setattr(BrokerConnection, "send", sending)
+    monkeypatch.setattr(BrokerConnection, "receive", receiving)
 
     def ask() -> tuple[list[str], int]:
         asked.clear()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
+from sparkonce.kafka.client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, BrokerConnection, SaslError
 from sparkonce.kafka.client.settings import ClientSettings, read_settings
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ProtocolError
@@ -56,9 +56,9 @@ def server(answer: Answer, correlation_shift: int = 0, tls: ssl.SSLContext | Non
         listener.close()
 
 
-def connect(options: dict[str, str], **more: str) -> Connection:
+def connect(options: dict[str, str], **more: str) -> BrokerConnection:
     found: ClientSettings = read_settings({**options, **more})
-    return Connection(*found.bootstrap_servers[0], found)
+    return BrokerConnection(*found.bootstrap_servers[0], found)
 
 
 def sasl(mechanism: str, password: str = "s3cret") -> dict[str, str]:

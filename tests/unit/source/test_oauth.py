@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from sparkonce.kafka.client import oauth as oauth_module
-from sparkonce.kafka.client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
+from sparkonce.kafka.client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, BrokerConnection, SaslError
 from sparkonce.kafka.client.oauth import TokenError, token
 from sparkonce.kafka.client.security import OAuth
 from sparkonce.kafka.client.settings import ClientSettings, read_settings
@@ -181,7 +181,7 @@ def test_the_broker_gets_token_and_extensions(tokens: TokenServer) -> None:
         found = settings(tokens.url, servers, sasl_jaas_config=line)
         assert "s3cret" not in repr(found)
         (address,) = found.bootstrap_servers
-        Connection(*address, found).close()
+        BrokerConnection(*address, found).close()
     assert heard[-1][4:] == b"n,,\x01auth=Bearer t1\x01logicalCluster=lkc-1\x01\x01"
     assert tokens.asked == [(f"me:{SECRET}", {"grant_type": ["client_credentials"], "scope": ["s"]})]
 
@@ -207,7 +207,7 @@ def test_a_token_that_the_broker_refuses(tokens: TokenServer) -> None:
             sasl_oauthbearer_client_credentials_client_secret=SECRET,
         )
         with pytest.raises(SaslError, match=r"refused the token .OAUTHBEARER.: 58; check kafka\.sasl\.oauthbearer"):
-            Connection(*found.bootstrap_servers[0], found)
+            BrokerConnection(*found.bootstrap_servers[0], found)
     assert heard[1] == b"\x01"
     assert found.sasl is not None
     assert found.sasl.oauth is not None

@@ -10,7 +10,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.options import OptionError
 from tests.cases import each_case
@@ -65,7 +65,7 @@ def topics(broker: EmbeddedBroker, listener: str, **settings: str) -> list[str]:
 def agreed(broker: EmbeddedBroker, listener: str, settings: dict[str, str]) -> tuple[str, str]:
     """Connect, and give version and suite."""
     host, _, port = broker.listeners[listener].rpartition(":")
-    connection = Connection(host, int(port), read_settings(options(broker, listener, settings)))
+    connection = BrokerConnection(host, int(port), read_settings(options(broker, listener, settings)))
     try:
         name, version, _ = connection._socket.cipher()  # type: ignore[attr-defined]
         return version, name

@@ -1,4 +1,4 @@
-"""The seat of a broker in a cluster on ZooKeeper."""
+"""The server's mode in a cluster on ZooKeeper."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.server.listener import ServerError
-from sparkonce.broker_lite.server.membership import MemberSeat
+from sparkonce.broker_lite.server.membership import MemberServerMode
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ MIN_CONNECT_S: Final = 5.0
 logger = logging.getLogger(__name__)
 
 
-async def take_seat(config: BrokerConfig, host: Host, _data_dir: str, _listeners: Sequence[Listener]) -> MemberSeat:
-    """See `seat.take_seat`."""
+async def enter_mode(
+    config: BrokerConfig, host: Host, _data_dir: str, _listeners: Sequence[Listener]
+) -> MemberServerMode:
+    """See `mode.enter_mode`."""
     connect, timeout_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
     assert connect is not None
     loop = asyncio.get_running_loop()
@@ -44,4 +46,4 @@ async def take_seat(config: BrokerConfig, host: Host, _data_dir: str, _listeners
         if isinstance(error, OSError):
             raise ServerError(f"zookeeper.connect={connect} cannot be used: {error}") from error
         raise
-    return MemberSeat(config, host, coordination, cluster_id)
+    return MemberServerMode(config, host, coordination, cluster_id)

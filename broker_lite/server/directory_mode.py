@@ -1,4 +1,4 @@
-"""The seat of a broker in a cluster on a shared directory (`metadata.log.dir`)."""
+"""The server's mode in a cluster on a shared directory (`metadata.log.dir`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkonce.broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.directories import holds_log
 from sparkonce.broker_lite.server.listener import ServerError
-from sparkonce.broker_lite.server.membership import MemberSeat
+from sparkonce.broker_lite.server.membership import MemberServerMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,10 @@ LOCK_PAUSE_S: Final = 0.01
 """The pause before a lock is tried again: a process that checks whether it is free holds it for a moment."""
 
 
-async def take_seat(config: BrokerConfig, host: Host, data_dir: str, _listeners: Sequence[Listener]) -> MemberSeat:
-    """See `seat.take_seat`.
+async def enter_mode(
+    config: BrokerConfig, host: Host, data_dir: str, _listeners: Sequence[Listener]
+) -> MemberServerMode:
+    """See `mode.enter_mode`.
 
     Raises:
         ServerError: if a broker of this id runs, the directory cannot be used or is among this broker's own data, or
@@ -36,7 +38,7 @@ async def take_seat(config: BrokerConfig, host: Host, data_dir: str, _listeners:
     directory = os.path.abspath(str(config.metadata_log_dir))
     _check(directory, host, data_dir)
     coordination, cluster_id = await _coordinate(config, directory, host)
-    return MemberSeat(config, host, coordination, cluster_id)
+    return MemberServerMode(config, host, coordination, cluster_id)
 
 
 def _check(directory: str, host: Host, data_dir: str) -> None:

@@ -1,4 +1,4 @@
-"""The seat of a standalone broker."""
+"""The server's mode without a cluster."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.server.listener import Listener
 
 
-async def take_seat(config: BrokerConfig, _host: Host, _data_dir: str, listeners: Sequence[Listener]) -> StandaloneSeat:
-    """See `seat.take_seat`."""
-    return StandaloneSeat(config, listeners)
+async def enter_mode(
+    config: BrokerConfig, _host: Host, _data_dir: str, listeners: Sequence[Listener]
+) -> StandaloneServerMode:
+    """See `mode.enter_mode`."""
+    return StandaloneServerMode(config, listeners)
 
 
-class StandaloneSeat:
-    """See `Seat`, and `Cluster`: there is nothing to register with, and no other broker takes over."""
+class StandaloneServerMode:
+    """See `ServerMode`, and `Cluster`: there is nothing to register with, and no other broker takes over."""
 
     def __init__(self, config: BrokerConfig, listeners: Sequence[Listener]) -> None:
         self.config = config
-        self.mode = StandaloneMode([(each.config.name, *each.endpoint) for each in listeners])
+        self.broker_mode = StandaloneMode([(each.config.name, *each.endpoint) for each in listeners])
 
-    def join(self, _broker: Broker, _listeners: Sequence[Listener]) -> StandaloneSeat:
-        """See `Seat`."""
+    def join(self, _broker: Broker, _listeners: Sequence[Listener]) -> StandaloneServerMode:
+        """See `ServerMode`."""
         return self
 
     def close(self) -> None:
-        """See `Seat`."""
+        """See `ServerMode`."""
 
     async def register(self) -> None:
         """See `Cluster`."""

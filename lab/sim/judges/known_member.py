@@ -1,4 +1,4 @@
-"""What a KIP-848 member may rely on: a member keeps its assigned role.
+"""What a KIP-848 member may rely on: its coordinator knows it.
 
     member-stays    a coordinator knows a member that was sent an epoch, under that epoch, as long as its heartbeats
                     are in time. A coordinator that answers before its state is safe breaks this, or its
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lab.sim.plan import GroupPlan
 
 
-class Standing:
+class KnownMember:
     """How long one member may rely on the last answer."""
 
     def __init__(self, plan: GroupPlan) -> None:
