@@ -11,8 +11,8 @@ from contextlib import closing
 from dataclasses import replace
 
 from deltalake import DeltaTable
-from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
+from lab.crash_plans import arm, fired, release
 from lab.spark_process import Login, SparkProcess
 from lab.verify.engine import SESSION as SESSION_OF_CELLS
 from lab.verify.records import PARTITIONS, await_uncommitted

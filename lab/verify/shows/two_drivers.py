@@ -21,8 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sparkonce.jobs.shared.crash_plans import arm, fired, release
-
+from lab.crash_plans import arm, fired, release
 from lab.spark_process import SESSION_ENDED, Login, SessionError, SparkProcess
 from lab.verify.cells import RecordPath
 from lab.verify.evidence import verdict

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from sparkonce.jobs.shared.crash_plans import arm, fired
 
 from lab.bench.load import LoadError
+from lab.crash_plans import arm, fired
 from lab.verify.__main__ import add_arguments, choose, run
 from lab.verify.brokers import Kafka
 from lab.verify.engine import Engine
