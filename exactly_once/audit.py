@@ -32,8 +32,7 @@ from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import LogCommit, StoredState
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.own_commits import OwnCommit
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,
     UNKNOWN_EPOCH,

@@ -15,9 +15,9 @@ stops, and names the commit that won.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
@@ -40,98 +40,11 @@ from sparkonce.exactly_once.refusals import THE_TABLE, Place, fenced, refusal, r
 from sparkonce.exactly_once.restored import restore_that_took_out
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
-from sparkonce.offset_store.other_apps import OtherApps
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit, Snapshot
+from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, Writes
+from sparkonce.offset_store.store import Snapshot, SnapshotSource
 
 MAX_CONFLICTS = 10
 """How often a commit that conflicted with *other* partitions or applications is decided again."""
-
-
-class SnapshotSource(Protocol):
-    """Returns snapshots: an offset store, or a table that checks itself first."""
-
-    def snapshot(self) -> Snapshot:
-        """Return a snapshot of the store as it is now."""
-
-    def __str__(self) -> str:
-        """Name it as the option ``offsetStore`` would, for messages."""
-
-
-@runtime_checkable
-class CheckingSource(Protocol):
-    """A `SnapshotSource` that may reject a snapshot, but always returns one for reads only."""
-
-    def snapshot_unchecked(self) -> Snapshot:
-        """Return a snapshot without checking the store, for reads only."""
-
-
-@runtime_checkable
-class LoggedSnapshot(Protocol):
-    """A snapshot of a store whose log also has commits of others: manual changes and other programs."""
-
-    def entries_since(self, version: int) -> Iterator[CommitEntry]:
-        """Return the commits after a version, up to the snapshot's, newest first."""
-
-
-@runtime_checkable
-class AccountedSnapshot(Protocol):
-    """A snapshot that can distinguish "nothing is stored yet" from "the offsets are stored elsewhere"."""
-
-    def check_rows_have_offsets(self) -> None:
-        """Check where the rows come from, if no offsets are stored.
-
-        Raises:
-            RowsWithoutOffsetsError: if they are ours, and their offsets are elsewhere.
-        """
-
-
-@runtime_checkable
-class RestorableSnapshot(Protocol):
-    """A snapshot of a table whose rows can be restored together with the offsets."""
-
-    def due(self, query_id: str) -> int | None:
-        """Return the batch of a query that must come next, if a restore ever removed batches of it."""
-
-
-@runtime_checkable
-class SharedSnapshot(Protocol):
-    """A snapshot of a table of rows, into which several applications may write."""
-
-    def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
-        """Return what others have stored for ``new`` partitions of a batch; None if that does not matter.
-
-        ``keeps_offsets``: whether the application's offsets are stored in it.
-        """
-
-
-@runtime_checkable
-class PartialSnapshot(Protocol):
-    """A snapshot of a store that cannot record every batch."""
-
-    def can_record(self, record: BatchRecord) -> bool:
-        """Whether it can record this one, so that a replay of it is recognized."""
-
-
-@runtime_checkable
-class CompletingResult(Protocol):
-    """A result whose commit is a decision that is carried out afterwards."""
-
-    def complete(self) -> None:
-        """Carry out the last commit.
-
-        Raises:
-            DeliveryError: if that is no longer possible.
-        """
-
-
-@runtime_checkable
-class ReplacingResult(Protocol):
-    """A result in which a batch may replace all rows: then a batch without rows must be written, too."""
-
-    @property
-    def replaces(self) -> bool:
-        """Whether each batch does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +117,7 @@ class Delivery:
         app_id = batch.record.app_id
         reach(SinkPoint.BEFORE_COMMIT, plan.batch_id, app_id)
         has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
-        replaces = isinstance(self.result, ReplacingResult) and self.result.replaces
-        if files or batch.record.moved or replaces or not batch.is_determined_by_offsets:
+        if files or batch.record.moved or self.result.replaces or not batch.is_determined_by_offsets:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
                     reach(SinkPoint.BETWEEN_WRITES, plan.batch_id, app_id)
@@ -215,14 +127,13 @@ class Delivery:
                 commit = Commit(batch.record, writes, written, has_half)
                 self._commit(batch, plan, commit, compare=not recorded)
                 has_half = True
-        if isinstance(self.result, CompletingResult):
-            self.result.complete()
+        self.result.complete()
         reach(SinkPoint.AFTER_COMMIT, plan.batch_id, app_id)
         return True
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any commit after ``since_version`` has rows of this attempt."""
-        return _find_landed(_readable_snapshot(self.result), record, Writes.ROWS, since_version) is not None
+        return _find_landed(self.result.snapshot_unchecked(), record, Writes.ROWS, since_version) is not None
 
     def _plan(self, batch: Batch) -> Plan:
         snapshot = self._offsets.snapshot()
@@ -230,11 +141,11 @@ class Delivery:
         decision = decide(look(snapshot, batch, rows), batch)
         if isinstance(decision, Refused):
             raise refusal(decision, batch, snapshot, self._place)
-        if isinstance(decision, Replay) and isinstance(rows, LoggedSnapshot):
+        if isinstance(decision, Replay):
             restore = restore_that_took_out(batch.record, rows.entries_since(-1), stateful=batch.stateful)
             if restore is not None:
                 raise restored(restore, batch, self._place)
-        if self.order.before_tasks and isinstance(snapshot, PartialSnapshot):
+        if self.order.before_tasks:
             _check_room(snapshot, batch, self._place)
         return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
 
@@ -269,7 +180,7 @@ class Delivery:
             if self.offsets is not None and commit.writes == Writes.ROWS:
                 rows = self.result.snapshot()
             elif self.offsets is not None and commit.is_second:
-                rows = _readable_snapshot(self.result)
+                rows = self.result.snapshot_unchecked()
             if compare:
                 seen = look(snapshot, batch, rows)
                 decision = decide(seen, batch)
@@ -299,7 +210,7 @@ class Delivery:
         in_result = Writes.ROWS in commit.writes
         store, place = (self.result, "the table") if in_result else (self._offsets, self._place.name)
         try:
-            snapshot = _readable_snapshot(store)
+            snapshot = store.snapshot_unchecked()  # a changed schema must not hide a commit that has landed
             since_version = plan.rows_version if in_result else plan.version
             return _find_landed(snapshot, commit.record, commit.writes, since_version) is not None
         except Exception as second:
@@ -307,11 +218,6 @@ class Delivery:
                 f"batch {plan.batch_id}: the commit failed ({error}), and {place} cannot be read to see whether it "
                 f"landed ({second}). Start the query again once it can be read: it then checks that"
             ) from error
-
-
-def _readable_snapshot(source: SnapshotSource) -> Snapshot:
-    """Return a snapshot for reads only: a changed schema must not hide a commit that has landed."""
-    return source.snapshot_unchecked() if isinstance(source, CheckingSource) else source.snapshot()
 
 
 def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stored:
@@ -324,7 +230,7 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
     last_batch_id = snapshot.last_batch(record.query_id)
     keys = record.ranges if batch.stateful or last_batch_id is None else record.moved
     next_offsets = snapshot.next_offsets(keys)
-    if last_batch_id is None and not next_offsets and isinstance(snapshot, AccountedSnapshot):
+    if last_batch_id is None and not next_offsets:
         snapshot.check_rows_have_offsets()
     fingerprint = None
     if last_batch_id is not None and last_batch_id >= record.batch_id:
@@ -336,14 +242,14 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
     others, result = None, rows or snapshot
     # Also for a running query: a topic may be added. Usually everything that moves is stored, and nothing is read.
     new = (record.ranges if last_batch_id is None else record.moved).keys() - next_offsets.keys()
-    if (new or (last_batch_id is None and not next_offsets)) and isinstance(result, SharedSnapshot):
+    if new or (last_batch_id is None and not next_offsets):
         others = result.others(record, new, keeps_offsets=result is snapshot)
     return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others)
 
 
 def _has_every_batch(snapshot: Snapshot, batch: Batch) -> bool:
     """Whether every batch of the query is in the store: its log also has those without rows and offsets."""
-    return batch.is_one_of_all and not batch.is_determined_by_offsets and isinstance(snapshot, RestorableSnapshot)
+    return batch.is_one_of_all and not batch.is_determined_by_offsets and snapshot.keeps_every_batch
 
 
 def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
@@ -356,12 +262,10 @@ def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
 
 def _due(snapshot: Snapshot, batch: Batch) -> int | None:
     """Return the batch that must come next, if a restore requires one and the offsets do not show it."""
-    if isinstance(snapshot, RestorableSnapshot) and not batch.is_determined_by_offsets:
-        return snapshot.due(batch.record.query_id)
-    return None
+    return None if batch.is_determined_by_offsets else snapshot.due(batch.record.query_id)
 
 
-def _check_room(snapshot: PartialSnapshot, batch: Batch, place: Place) -> None:
+def _check_room(snapshot: Snapshot, batch: Batch, place: Place) -> None:
     """Check that a replay of a batch will be recognized: at-most-once must not write it twice.
 
     Raises:
@@ -405,8 +309,6 @@ def _manual_after(
     snapshot: Snapshot, version: int, record: BatchRecord, is_manual: Callable[[CommitEntry], bool]
 ) -> CommitEntry | None:
     """Return the newest manual change after a version and, if it is there, after this attempt's own commit."""
-    if not isinstance(snapshot, LoggedSnapshot):
-        return None
     for entry in snapshot.entries_since(version):
         if entry.batch is not None and entry.batch.record.attempt_id == record.attempt_id:
             return None

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparkonce.exactly_once.batch import read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
-from sparkonce.exactly_once.commit import Delivery, SnapshotSource
+from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import Place
-from sparkonce.offset_store.fingerprint import Fingerprint
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.record import BatchRecord, Commit, FileT, Writes
+from sparkonce.offset_store.store import SnapshotSource, SnapshotWithoutOffsets
 from sparkonce.shipping import Shipped
 
 THE_RESULT = Place("the result", None)
@@ -100,7 +99,7 @@ class ForeachBatch(metaclass=Shipped):
 
 
 @dataclass(frozen=True, slots=True)
-class RowsOnly:
+class RowsOnly(SnapshotSource, SnapshotWithoutOffsets):
     """A result that does not store offsets: files, a web service. Its offsets are in a separate store.
 
     ``write`` gets a batch's DataFrame, and the `BatchRecord` that identifies the batch: a file named after query and
@@ -118,24 +117,8 @@ class RowsOnly:
         """See `Snapshot.version`; it has only one."""
         return 0
 
-    def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
-        """See `Snapshot.last_batch`."""
-        return None
-
-    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
-        """See `Snapshot.fingerprint`."""
-        return None
-
-    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
-        """See `Snapshot.next_offsets`."""
-        return {}
-
     def commit(self, commit: Commit[FileT]) -> None:
         """Write a batch's rows."""
         assert commit.writes == Writes.ROWS, "`ForeachBatch` has a store for the offsets"
         for rows in commit.files:
             self.write(rows, commit.record)
-
-    def history(self, limit: int | None = None) -> list[CommittedBatch]:  # noqa: ARG002
-        """See `Snapshot.history`."""
-        return []

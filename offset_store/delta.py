@@ -30,9 +30,17 @@ from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.notebook import store_table
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.record import (
+    COMMIT_INFO_KEY,
+    Commit,
+    CommittedBatch,
+    FileT,
+    PartitionKey,
+    Writes,
+    read_history,
+)
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.store import Commit, FileT, read_offsets
+from sparkonce.offset_store.store import OffsetStore, Snapshot, read_offsets
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, load_table
 from sparkonce.offset_store.txn_ids import (
@@ -60,7 +68,7 @@ LogFile = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class DeltaOffsetStore:
+class DeltaOffsetStore(OffsetStore):
     """The offsets of one application in one Delta table, which may also be the table of its rows."""
 
     location: Location
@@ -181,13 +189,15 @@ class DeltaOffsetStore:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaSnapshot:
+class DeltaSnapshot(Snapshot):
     """A Delta table at one version, and the handle to commit through."""
 
     table: DeltaTable
     app_id: str
     open_log: Callable[[], DeltaLog] = field(repr=False)
     stored: StoredTransactions = field(repr=False)
+
+    keeps_every_batch = True
 
     @property
     def version(self) -> int:
@@ -203,7 +213,7 @@ class DeltaSnapshot:
         return stored_fingerprint(self.look_up, self.app_id, query_id, batch_id)
 
     def due(self, query_id: str) -> int | None:
-        """See `RestorableSnapshot.due`."""
+        """See `Snapshot.due`."""
         return batch_due(self.look_up, self.app_id, query_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
@@ -214,7 +224,7 @@ class DeltaSnapshot:
         return {key: offset for key, offset in looked_up.items() if offset is not None}
 
     def check_rows_have_offsets(self) -> None:
-        """See `AccountedSnapshot.check_rows_have_offsets`."""
+        """See `Snapshot.check_rows_have_offsets`."""
         location = Location.parse(table_name(self.table))
         place = location, str(self.table.metadata().id), self.app_id
         if place not in _accounted:

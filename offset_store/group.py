@@ -27,8 +27,8 @@ from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.notebook import store_table
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit, FileT, read_offsets
+from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, FileT, PartitionKey, Writes
+from sparkonce.offset_store.store import OffsetStore, Snapshot, read_offsets
 
 MARK = "sparkonce"
 REFRESH_MS = 24 * 60 * 60 * 1000
@@ -125,7 +125,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOffsetStore:
+class GroupOffsetStore(OffsetStore):
     """The offsets of one application in one consumer group."""
 
     group: GroupOffsets
@@ -158,7 +158,7 @@ class GroupOffsetStore:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSnapshot:
+class GroupSnapshot(Snapshot):
     """A group's committed offsets at one moment."""
 
     group: GroupOffsets
@@ -228,7 +228,7 @@ class GroupSnapshot:
             self.group.update(lambda current: self._changes(current, commit.record))
 
     def can_record(self, record: BatchRecord) -> bool:
-        """See `PartialSnapshot.can_record`: a batch is recorded with the offset of a partition that it reads."""
+        """See `Snapshot.can_record`: a batch is recorded with the offset of a partition that it reads."""
         return bool(_slots_of(self, record))
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:

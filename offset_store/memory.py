@@ -11,8 +11,8 @@ from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.notebook import store_table
 from sparkonce.offset_store.offsets import TopicPartition
-from sparkonce.offset_store.record import CommittedBatch, PartitionKey
-from sparkonce.offset_store.store import Commit, FileT, read_offsets
+from sparkonce.offset_store.record import Commit, CommittedBatch, FileT, PartitionKey
+from sparkonce.offset_store.store import OffsetStore, Snapshot, read_offsets
 from sparkonce.offset_store.txn_ids import (
     query_txn_id,
     stored_epoch,
@@ -23,7 +23,7 @@ from sparkonce.offset_store.txn_ids import (
 
 
 @dataclass(slots=True)
-class MemoryOffsetStore:
+class MemoryOffsetStore(OffsetStore):
     """Commits in a list; the version is the position in the list."""
 
     app_id: str
@@ -53,11 +53,11 @@ class MemoryOffsetStore:
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySnapshot:
+class MemorySnapshot(Snapshot):
     """The first ``version`` commits of a `MemoryOffsetStore`."""
 
     store: MemoryOffsetStore
-    version: int
+    version: int = field()
 
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""

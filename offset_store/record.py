@@ -8,15 +8,17 @@ read from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Flag
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 COMMIT_INFO_KEY = "sparkonce"
+
+FileT = TypeVar("FileT")
 
 PartitionKey = tuple[str, TopicPartition]
 """A partition as one source of one query sees it: the source's name, and the partition."""
@@ -172,6 +174,22 @@ class BatchRecord:
             _counts_of(info.get("counts")),
             info.get("rules"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Generic[FileT]):
+    """One atomic write: its batch, its kind, and the files of its rows."""
+
+    record: BatchRecord
+    writes: Writes
+    files: Sequence[FileT] = ()
+    is_second: bool = False
+    """Whether the other half of the batch is already committed: it must not have been reverted by a manual change."""
+    in_sequence: bool = False
+    """Whether the number of the next batch is stored too, since a restore removed batches of the query."""
+    is_first: bool = False
+    """Whether the application writes a partition for the first time into this table of rows: it must conflict with
+    such a commit of another."""
 
 
 @dataclass(frozen=True, slots=True)

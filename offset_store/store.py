@@ -7,52 +7,55 @@ reading from one snapshot and committing through another would lose it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import TopicPartition
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, FileT, PartitionKey
 
-FileT = TypeVar("FileT")
-
-
-@dataclass(frozen=True, slots=True)
-class Commit(Generic[FileT]):
-    """One atomic write: its batch, its kind, and the files of its rows."""
-
-    record: BatchRecord
-    writes: Writes
-    files: Sequence[FileT] = ()
-    is_second: bool = False
-    """Whether the other half of the batch is already committed: it must not have been reverted by a manual change."""
-    in_sequence: bool = False
-    """Whether the number of the next batch is stored too, since a restore removed batches of the query."""
-    is_first: bool = False
-    """Whether the application writes a partition for the first time into this table of rows: it must conflict with
-    such a commit of another."""
+if TYPE_CHECKING:  # they load delta-rs, which a consumer group does not need
+    from sparkonce.offset_store.administration import CommitEntry
+    from sparkonce.offset_store.other_apps import OtherApps
 
 
-class Snapshot(Protocol):
-    """The store at one version."""
+class Snapshot(ABC):
+    """The store at one version.
+
+    The methods that are not abstract have the answers of a store that holds nothing but offsets, and in which nobody
+    else changes anything.
+    """
+
+    __slots__ = ()
+
+    keeps_every_batch = False
+    """Whether the store has every batch of a query, also those without rows and offsets."""
 
     @property
+    @abstractmethod
     def version(self) -> int:
-        """The version of all results here."""
+        """The version of all results here.
 
+        A dataclass with this field writes ``= field()``: else it takes this property for the field's default.
+        """
+
+    @abstractmethod
     def last_batch(self, query_id: str) -> int | None:
         """Return the last batch id written by a query, or None if it never wrote."""
 
+    @abstractmethod
     def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
         """Return the fingerprint that a query stored for a batch; None if none is kept.
 
         Only for batch ids up to the last one, and less than `RING` below it: older ones are overwritten.
         """
 
+    @abstractmethod
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Return the stored next offset of each partition that has one."""
 
+    @abstractmethod
     def commit(self, commit: Commit[FileT]) -> None:
         """Write all of ``commit`` or nothing.
 
@@ -60,29 +63,69 @@ class Snapshot(Protocol):
             CommitConflictError: if anything that it moves was moved after this snapshot.
         """
 
+    @abstractmethod
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """Return the records of the newest ``limit`` commits that are still kept, newest first."""
 
+    def entries_since(self, version: int) -> Iterator[CommitEntry]:  # noqa: ARG002
+        """Return the commits after a version, newest first, if the log also has manual changes and other writers'."""
+        return iter(())
 
-class OffsetStore(Protocol):
-    """A place that stores offsets, as one application (``appId``) sees it."""
-
-    def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset to read next for each of ``partitions`` that has one stored; {} if the store is empty.
-
-        Raises:
-            OffsetStoreError: if the store cannot be read.
-        """
-
-    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the leader epoch of the record before each stored offset, where it is known.
-
-        Call it after `read`: an epoch that is newer than its offset is an upper bound, which hides no record.
+    def check_rows_have_offsets(self) -> None:
+        """Check where the rows come from, if no offsets are stored.
 
         Raises:
-            OffsetStoreError: if the store cannot be read.
+            RowsWithoutOffsetsError: if they are ours, and their offsets are elsewhere.
         """
+        return
 
+    def due(self, query_id: str) -> int | None:  # noqa: ARG002
+        """Return the batch of a query that must come next, if a restore ever removed batches of it."""
+        return None
+
+    def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:  # noqa: ARG002
+        """Return what others have stored for ``new`` partitions of a batch; None if that does not matter.
+
+        ``keeps_offsets``: whether the application's offsets are stored in it.
+        """
+        return None
+
+    def can_record(self, record: BatchRecord) -> bool:  # noqa: ARG002
+        """Whether it can record this batch, so that a replay of it is recognized."""
+        return True
+
+
+class SnapshotWithoutOffsets(Snapshot):
+    """A result that holds rows only: their offsets are in another store."""
+
+    __slots__ = ()
+
+    def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
+        """See `Snapshot.last_batch`."""
+        return None
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
+        """See `Snapshot.fingerprint`."""
+        return None
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
+        """See `Snapshot.next_offsets`."""
+        return {}
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:  # noqa: ARG002
+        """See `Snapshot.history`."""
+        return []
+
+
+class SnapshotSource(ABC):
+    """Returns snapshots: an offset store, or a table that checks itself first."""
+
+    __slots__ = ()
+
+    replaces: bool = False
+    """Whether each batch replaces all rows: then a batch without rows must be written, too."""
+
+    @abstractmethod
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the store as it is now.
 
@@ -91,8 +134,45 @@ class OffsetStore(Protocol):
             OffsetStoreError: if it cannot be read.
         """
 
+    def snapshot_unchecked(self) -> Snapshot:
+        """Return a snapshot without checking the store, for reads only."""
+        return self.snapshot()
+
+    def complete(self) -> None:
+        """Carry out the last commit, where that is a decision which is carried out afterwards.
+
+        Raises:
+            DeliveryError: if that is no longer possible.
+        """
+        return
+
     def __str__(self) -> str:
-        """Name the store as the option ``offsetStore`` does, for messages."""
+        """Name it as the option ``offsetStore`` would, for messages."""
+        return type(self).__name__
+
+
+class OffsetStore(SnapshotSource):
+    """A place that stores offsets, as one application (``appId``) sees it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset to read next for each of ``partitions`` that has one stored; {} if the store is empty.
+
+        Raises:
+            OffsetStoreError: if the store cannot be read.
+        """
+
+    @abstractmethod
+    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the leader epoch of the record before each stored offset, where it is known.
+
+        Call it after `read`: an epoch that is newer than its offset is an upper bound, which hides no record.
+
+        Raises:
+            OffsetStoreError: if the store cannot be read.
+        """
 
 
 def read_offsets(snapshot: Snapshot, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -25,8 +25,7 @@ from urllib.parse import quote, unquote
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.offsets import TopicPartition
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.record import BatchRecord, Commit, FileT, PartitionKey, Writes
 
 PREFIX = "sparkonce"
 WRITE_PREFIX = "sparkonce-write"

@@ -16,15 +16,14 @@ from dataclasses import replace
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.runtime.cache import LruCache
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.commit import SnapshotSource
 from sparkonce.kafka.client.client import shared_client
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store import OffsetStore, open_store
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange
-from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 from sparkonce.offset_store.secrets import without_secrets
-from sparkonce.offset_store.store import Commit, Snapshot
+from sparkonce.offset_store.store import Snapshot, SnapshotSource
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]

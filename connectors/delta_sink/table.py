@@ -37,8 +37,8 @@ from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.other_apps import OtherApps, other_apps
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.record import BatchRecord, Commit, FileT, PartitionKey, Writes
+from sparkonce.offset_store.store import SnapshotSource
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids
 from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, meant_txn_id, merge_txn_id
@@ -104,7 +104,7 @@ class ResultSnapshot(DeltaSnapshot):
     """Which of `COVERED_TWICE` and `BEGINS_LATE` are intended; None if other applications do not matter."""
 
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
-        """See `SharedSnapshot.others`.
+        """See `Snapshot.others`.
 
         Raises:
             OffsetStoreError: if the log cannot be read.
@@ -149,7 +149,7 @@ class ResultSnapshot(DeltaSnapshot):
         append(self.table, transactions, info, files, replace=self.replace)
 
 
-class ResultTable:
+class ResultTable(SnapshotSource):
     """The table of one query: every snapshot that it returns has been checked against the query's rows.
 
     With ``table_id`` only that table is accepted: files written for it are nowhere else. With ``written_as`` only
@@ -175,7 +175,7 @@ class ResultTable:
         self._wanted_id = table_id
         self._written_as = written_as
         self.replaces = replace
-        """See `ReplacingResult`."""
+        """See `SnapshotSource.replaces`."""
         self._meant = meant
         self._store = cached_store(options)
         self._facts: TableFacts | None = None

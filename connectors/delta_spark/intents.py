@@ -19,12 +19,12 @@ from sparkonce.offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY
 from sparkonce.offset_store.record import (
     COMMIT_INFO_KEY,
     BatchRecord,
+    Commit,
     CommittedBatch,
     PartitionKey,
     Writes,
     read_history,
 )
-from sparkonce.offset_store.store import Commit
 from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import FIRST_TXN_ID, intent_txn_id, merge_txn_id
 
@@ -88,10 +88,6 @@ class DeltaIntentSnapshot:
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `IntentSnapshot.next_offsets`."""
         return self.inner.next_offsets(keys)
-
-    def check_rows_have_offsets(self) -> None:
-        """See `AccountedSnapshot.check_rows_have_offsets`."""
-        self.inner.check_rows_have_offsets()
 
     def intents(self, sequence: int) -> list[Intent]:
         """See `IntentSnapshot.intents`."""

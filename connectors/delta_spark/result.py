@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -30,17 +30,18 @@ from sparkonce.connectors.delta_spark.sequence import Intent, Landed, ResultStat
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError, StoreMissingError
-from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.other_apps import OtherApps
 from sparkonce.offset_store.record import (
     COMMIT_INFO_KEY,
     BatchRecord,
+    Commit,
     CommittedBatch,
+    FileT,
     PartitionKey,
     Writes,
     read_history,
 )
-from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.store import SnapshotSource, SnapshotWithoutOffsets
 from sparkonce.offset_store.txn_ids import merge_txn_id
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class DeltaResult:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainResult:
+class PlainResult(SnapshotSource):
     """The result for the other two guarantees: writes without a number, with their offsets elsewhere."""
 
     result: DeltaResult
@@ -168,27 +169,15 @@ class PlainResult:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainSnapshot:
+class PlainSnapshot(SnapshotWithoutOffsets):
     """The result at one version; it has rows and their records, but no offsets."""
 
     result: DeltaResult
-    version: int
+    version: int = field()
     other_rows: OtherRows | None = None
 
-    def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
-        """See `Snapshot.last_batch`."""
-        return None
-
-    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
-        """See `Snapshot.fingerprint`."""
-        return None
-
-    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
-        """See `Snapshot.next_offsets`."""
-        return {}
-
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:  # noqa: ARG002
-        """See `SharedSnapshot.others`."""
+        """See `Snapshot.others`."""
         return None if self.other_rows is None else self.other_rows.look(batch, new)
 
     def commit(self, commit: Commit[FileT]) -> None:

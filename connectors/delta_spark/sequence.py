@@ -33,8 +33,8 @@ from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.other_apps import OtherApps
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, FileT, PartitionKey, Writes
+from sparkonce.offset_store.store import Snapshot, SnapshotSource
 
 MAX_CONFLICTS = 10
 """How often a confirmation that conflicted with another driver's is retried."""
@@ -144,7 +144,7 @@ class IntentLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedTable:
+class NumberedTable(SnapshotSource):
     """A result and its table of offsets, as one target for rows and offsets together."""
 
     result: ResultLog
@@ -205,7 +205,7 @@ class NumberedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedSnapshot:
+class NumberedSnapshot(Snapshot):
     """Both tables with nothing left to confirm. Its version is that of the table of offsets."""
 
     table: NumberedTable
@@ -230,7 +230,7 @@ class NumberedSnapshot:
         return self.offsets.next_offsets(keys)
 
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:  # noqa: ARG002
-        """See `SharedSnapshot.others`."""
+        """See `Snapshot.others`."""
         return None if self.table.other_rows is None else self.table.other_rows.look(batch, new)
 
     def commit(self, commit: Commit[FileT]) -> None:

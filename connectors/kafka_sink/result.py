@@ -22,14 +22,14 @@ from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.group import GroupSnapshot
-from sparkonce.offset_store.record import CommittedBatch, PartitionKey
-from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.record import Commit, CommittedBatch, FileT, PartitionKey
+from sparkonce.offset_store.store import Snapshot, SnapshotSource, SnapshotWithoutOffsets
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class TopicResult:
+class TopicResult(SnapshotSource):
     """Rows in transactions that tasks have left open, and the decisions about them."""
 
     driver: Driver
@@ -99,12 +99,12 @@ class TopicResult:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSnapshot:
+class TopicSnapshot(Snapshot):
     """What was decided and stored at one moment."""
 
     result: TopicResult
     decisions: Decisions
-    version: int
+    version: int = field()
     """The number of the last decision."""
     last: Decision | None
     offsets: GroupSnapshot
@@ -171,7 +171,7 @@ class TopicSnapshot:
         return [decision.as_committed() for decision in reversed(self.decisions.standing)][:limit]
 
 
-class VisibleRows:
+class VisibleRows(SnapshotSource):
     """Rows that tasks have sent without transactions: there is nothing left to commit, and nothing to read."""
 
     def snapshot(self) -> EmptySnapshot:
@@ -182,26 +182,10 @@ class VisibleRows:
         return "the output topics"
 
 
-class EmptySnapshot:
+class EmptySnapshot(SnapshotWithoutOffsets):
     """The empty snapshot of rows that are in Kafka already."""
 
     version = 0
 
-    def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
-        """See `Snapshot.last_batch`."""
-        return None
-
-    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
-        """See `Snapshot.fingerprint`."""
-        return None
-
-    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
-        """See `Snapshot.next_offsets`."""
-        return {}
-
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`: the rows are there."""
-
-    def history(self, limit: int | None = None) -> list[CommittedBatch]:  # noqa: ARG002
-        """See `Snapshot.history`."""
-        return []

@@ -16,13 +16,21 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
-from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
-from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.record import (
+    COMMIT_INFO_KEY,
+    Commit,
+    CommittedBatch,
+    FileT,
+    PartitionKey,
+    Writes,
+    read_history,
+)
+from sparkonce.offset_store.store import Snapshot, SnapshotSource
 from sparkonce.offset_store.txn_ids import query_txn_id, stored_fingerprint, stored_offset, transactions_onto
 
 _TABLES = (
@@ -34,7 +42,7 @@ _TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class SqlResult:
+class SqlResult(SnapshotSource):
     """A database that holds the rows and the offsets of one application.
 
     Args:
@@ -98,11 +106,11 @@ class SqlResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlSnapshot:
+class SqlSnapshot(Snapshot):
     """The database after one commit; see `offset_store.store.Snapshot`."""
 
     result: SqlResult
-    version: int
+    version: int = field()
     stored: Mapping[str, int]
 
     def last_batch(self, query_id: str) -> int | None:

@@ -80,9 +80,12 @@ def _head(name: str, value: Any) -> str:
 
 
 def _members(value: type) -> Iterator[str]:
-    """Describe the public methods and properties of a class and of its base classes of ours."""
+    """Describe the public methods and properties of a class and of its base classes of ours, without interfaces."""
+    classes = [
+        each for each in value.__mro__ if each.__module__.startswith("sparkonce") and not inspect.isabstract(each)
+    ]
     for name, member in inspect.getmembers_static(value):
-        ours = any(name in each.__dict__ and each.__module__.startswith("sparkonce") for each in value.__mro__)
+        ours = any(name in each.__dict__ for each in classes)
         if name.startswith("_") or not ours:
             continue
         if isinstance(member, property):

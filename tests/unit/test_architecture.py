@@ -194,6 +194,11 @@ def test_pure_cores_do_no_input_or_output() -> None:
     assert not {name: found for name, found in impure.items() if found}
 
 
+def test_no_object_is_asked_what_it_can_do() -> None:
+    """A base class says it, with the answer of most: a reader of the caller need not know who implements what."""
+    assert not [module for module in modules() if "runtime_checkable" in text_of(module)]
+
+
 def test_no_module_grows_out_of_sight() -> None:
     long = {module: lines for module in modules() if (lines := text_of(module).count("\n")) > 600}
     assert not long

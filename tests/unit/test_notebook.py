@@ -18,8 +18,7 @@ from sparkonce.notebook import MAX_TEXT, SHOWN_ROWS, table
 from sparkonce.offset_store import MemoryOffsetStore
 from sparkonce.offset_store.group import GroupOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 
 EVIL = "<script>alert('x')</script>"
 WORST = 20 * 1024

@@ -17,8 +17,7 @@ from sparkonce.offset_store.commit_log import LogCommit, StoredState
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import COMMIT_INFO_KEY, BatchRecord, Commit, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
 
 BOTH = Writes.ROWS | Writes.OFFSETS

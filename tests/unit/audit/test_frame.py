@@ -12,8 +12,7 @@ import pytest
 from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStore, StoreMissingError
 from sparkonce.offset_store.frame import HISTORY_SCHEMA, history_arrow
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.record import BatchCounts, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchCounts, Commit, Writes
 from tests.unit.audit.logs import BOTH, Table, key, record
 
 

@@ -26,7 +26,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.delta import DeltaSnapshot
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import Commit
 
 SCHEMA = t.StructType([t.StructField("n", t.LongType()), t.StructField(COLUMN, LETTER)])
 LETTERS = pa.struct(

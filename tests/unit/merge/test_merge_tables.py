@@ -42,8 +42,7 @@ from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 from tests.cases import each_case
 
 KEY = ("s", TopicPartition("t", "id", 0))

@@ -20,8 +20,7 @@ from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 from tests.cases import each_case
 
 KEY = ("s", TopicPartition("t", "id", 0))

@@ -22,8 +22,7 @@ from sparkonce.offset_store.errors import CommitConflictError, RowsWithoutOffset
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 from sparkonce.offset_store.tables import append as real_append
 from tests.unit.merge.test_merge_tables import KEY, Tables, deliver
 

@@ -20,8 +20,7 @@ from sparkonce.offset_store import CommitConflictError, GroupOffsetStore, Offset
 from sparkonce.offset_store.group import CommittedOffset
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 
 DEADLINE_S = 30
 TP = offsets.TopicPartition("topic", "id", 0)

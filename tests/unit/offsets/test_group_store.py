@@ -23,8 +23,7 @@ from sparkonce.offset_store import (
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
 from tests.cases import each_case
 
 KEY: PartitionKey = ("kafka", TopicPartition("topic", "id", 0))

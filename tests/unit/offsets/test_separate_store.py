@@ -17,8 +17,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
 from sparkonce.options import OptionError
 
 BOTH = Writes.ROWS | Writes.OFFSETS

@@ -15,8 +15,7 @@ from sparkonce.offset_store.delta_log import FEW, DeltaLog
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
 from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import epoch_txn_id, offset_txn_id
 

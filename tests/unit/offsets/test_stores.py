@@ -28,8 +28,15 @@ from sparkonce.offset_store.delta_log import Action, DeltaLog
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchCounts, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import (
+    BatchCounts,
+    BatchRecord,
+    Commit,
+    CommittedBatch,
+    PartitionKey,
+    Writes,
+    read_history,
+)
 from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
 
 BOTH = Writes.ROWS | Writes.OFFSETS

@@ -25,8 +25,8 @@ from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit, Snapshot
+from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
+from sparkonce.offset_store.store import Snapshot
 from sparkonce.offset_store.txn_ids import MOVED_TO_ID, offset_txn_id
 
 BOTH = Writes.ROWS | Writes.OFFSETS

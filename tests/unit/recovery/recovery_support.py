@@ -16,8 +16,7 @@ from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn
 
 APP, QUERY, SOURCE = "orders", "6f1c", "kafka"

@@ -15,8 +15,7 @@ from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 
 KEY = ("kafka", TopicPartition("t", "id", 0))
 LAST = 2

@@ -25,8 +25,7 @@ from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
 from sparkonce.offset_store.txn_ids import transactions_onto
 from tests.cases import each_case
 from tests.parity.support import Cluster

@@ -24,8 +24,8 @@ from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.memory import MemoryOffsetStore, MemorySnapshot
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, Writes
-from sparkonce.offset_store.store import Commit, FileT, Snapshot
+from sparkonce.offset_store.record import BatchRecord, Commit, FileT, Writes
+from sparkonce.offset_store.store import Snapshot, SnapshotSource
 
 KEY = ("s", TopicPartition("t", "id", 0))
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
@@ -58,7 +58,7 @@ class FaultySnapshot:
 
 
 @dataclass
-class FaultyStore:
+class FaultyStore(SnapshotSource):
     inner: MemoryOffsetStore
     faults: list[str] = field(default_factory=list)
     broken: bool = False

@@ -23,8 +23,7 @@ from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
-from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
 from sparkonce.offset_store.txn_ids import FIRST_TXN_ID
 from tests.unit.sink.query_by_hand import SCHEMA, TP, Query
 from tests.unit.sink.two_names import COVERED, LATE, WRITTEN, cases, deliver, outcome
