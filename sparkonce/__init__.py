@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from sparkonce.connectors.session import register, spark_session
     from sparkonce.connectors.sinks.dead_letters import mark
     from sparkonce.connectors.sinks.foreach import SqlResult
+    from sparkonce.exactly_once.audit_table import AuditError
     from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError
     from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
     from sparkonce.exactly_once.guarantee import Guarantee
-    from sparkonce.jobs.cli.audit import AuditError, audit
+    from sparkonce.jobs.cli.audit_readers import audit
     from sparkonce.offset_store import open_store
     from sparkonce.offset_store.errors import OffsetStoreError
     from sparkonce.offset_store.frame import history_arrow, history_frame
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "AppendWriter": "connectors.delta_spark.append",
-    "AuditError": "jobs.cli.audit",
+    "AuditError": "exactly_once.audit_table",
     "BatchCounts": "offset_store.record",
     "BrokerConfig": "broker_lite.config",
     "BrokerStartError": "broker_lite.embedded",
@@ -79,7 +80,7 @@ _WHERE = {
     "RowsOnly": "exactly_once.foreach_batch",
     "SourceLag": "connectors.lag.state",
     "SqlResult": "connectors.sinks.foreach",
-    "audit": "jobs.cli.audit",
+    "audit": "jobs.cli.audit_readers",
     "delta_sink_options": "connectors.reference.typed_options",
     "explain": "connectors.runtime.failures",
     "history_arrow": "offset_store.frame",

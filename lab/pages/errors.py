@@ -202,8 +202,10 @@ WAYS_OUT: dict[str, dict[str, str]] = {
 
 NOT_SEEN = frozenset(
     {
+        "AuditError",
         "CommitConflictError",
         "ConstantError",
+        "CoordinatesError",
         "JsonError",
         "LeadersChangedError",
         "LogFileMissingError",
@@ -211,10 +213,11 @@ NOT_SEEN = frozenset(
         "MissingEntryError",
         "OffsetOutOfRangeError",
         "RegexError",
+        "RowsError",
         "UnknownOptionError",
     }
 )
-"""Errors that the connectors catch themselves, and replace by another one or retry."""
+"""Errors that the connectors catch themselves, and replace by another one or retry; and those of the audit."""
 
 _HEAD = """\
 # Errors

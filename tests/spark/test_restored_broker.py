@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.cli.audit import add_arguments, examine
-from sparkonce.jobs.cli.audit_report import Verdict
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import restorable
 

@@ -21,11 +21,11 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from sparkonce.exactly_once.audit import Auditor, Report
+from sparkonce.exactly_once.audit_files import look_for_files
 from sparkonce.exactly_once.audit_findings import Finding, Problem
-from sparkonce.jobs.cli.audit import by_delta_spark, offsets_of_source, outside_commits
-from sparkonce.jobs.cli.audit_files import look_for_files
-from sparkonce.jobs.cli.audit_report import Examined, Verdict, sentence
-from sparkonce.jobs.cli.audit_result import result_of
+from sparkonce.exactly_once.audit_report import Examined, Verdict, sentence
+from sparkonce.exactly_once.audit_table import by_delta_spark, offsets_of_source, outside_commits
+from sparkonce.jobs.cli.audit_readers import offsets_of, result_of
 from sparkonce.jobs.ui.delta.paced import PAUSE, PacedResults
 from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
@@ -280,7 +280,7 @@ def _state(reading: Reading) -> AuditState:
         return AuditState(None, read, kept)
     report = reading.auditor.finish(partial(_look_up, reading.stored))
     app_ids = sorted({chain.app_id for chain in report.chains})
-    report = report.adding([*reading.beside, *by_delta_spark(log, app_ids), *reading.files_found])
+    report = report.adding([*reading.beside, *by_delta_spark(log, app_ids, offsets_of), *reading.files_found])
     examined = Examined(
         str(log.location), log.oldest_version, log.newest_version, None, report, False, None, None, None
     )

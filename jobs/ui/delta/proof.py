@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sparkonce.exactly_once.audit_findings import Problem
-from sparkonce.jobs.cli.audit_report import Verdict
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.ranges import Covering, Owner, RangeIndex
 from sparkonce.jobs.ui.delta.tables import TableWatch

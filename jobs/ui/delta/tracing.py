@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparkonce.jobs.cli.audit_inputs import Coordinates, RowsError, query, quoted
+from sparkonce.exactly_once.audit_counting import Coordinates, RowsError, query, quoted
 from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.proof import Level, Proof, Statement, prove
 from sparkonce.jobs.ui.delta.ranges import Covering

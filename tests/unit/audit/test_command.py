@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable, write_deltalake
 
 from sparkonce import AuditError, EmbeddedBroker, audit
-from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.exactly_once.audit import Scope
+from sparkonce.exactly_once.audit_findings import Finding, Problem
+from sparkonce.exactly_once.audit_table import Readers, audit_table
 from sparkonce.jobs.cli.main import main
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import read_settings
+from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes
 from tests.unit.audit.logs import Table, key, partition, record
 
@@ -126,6 +129,28 @@ def test_in_python_it_says_the_same(table: Table) -> None:
     broken = audit(f"delta:{table.path}", app_id="app")
     assert not broken.proven
     assert "gap [" in broken._repr_html_()
+
+
+def test_the_audit_asks_the_readers_that_it_is_given(table: Table) -> None:
+    """It lies beneath the clients of Kafka and of delta-spark, so its caller brings these."""
+    readers = Readers(
+        lambda options, chains: {chain.topic: None for chain in chains if options},
+        lambda _log, app_ids: [Finding(Problem.STORED_MISMATCH, f"planted for {app_id}") for app_id in app_ids],
+        lambda _log: None,
+    )
+    proof = audit_table(
+        Location.parse(str(table.path)),
+        Scope(),
+        {"kafka.bootstrap.servers": "nowhere:1"},
+        None,
+        {},
+        expect_all_rows=False,
+        strict=False,
+        readers=readers,
+        progress=lambda commits: nullcontext(lambda: None),
+    )
+    assert {"planted for app"} < {each.message for each in proof.report.findings}
+    assert proof.report.counts[Problem.TOPIC_DELETED] == 2
 
 
 def test_in_python_what_cannot_be_examined_is_an_error(table: Table) -> None:

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sparkonce import audit
 from sparkonce.exactly_once.audit_findings import Problem
-from sparkonce.jobs.cli.audit_report import Verdict
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.ui.delta.tables import TableWatches, key_of
 from sparkonce.jobs.ui.pages.tables import TABLE_FILES
 from sparkonce.jobs.ui.site import Given, Site

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from sparkonce.exactly_once.audit import Auditor, Report
+from sparkonce.exactly_once.audit_counting import Coordinates, RowsError, count_rows
 from sparkonce.exactly_once.audit_findings import Problem
-from sparkonce.jobs.cli.audit_inputs import Coordinates, RowsError, count_rows
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, Move, OffsetsTable
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError

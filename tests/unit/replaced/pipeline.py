@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from pyspark.sql import types as t
 
 from sparkonce.connectors.kafka_source.hand_over import HandOver
+from sparkonce.exactly_once.audit_report import Examined
 from sparkonce.jobs.cli.audit import add_arguments, examine
-from sparkonce.jobs.cli.audit_report import Examined
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from tests.parity.support import Stream, source_of
 from tests.unit.sink.query_by_hand import Query

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce.connectors.kafka_source.planner import Planner
-from sparkonce.jobs.cli.audit_report import Verdict
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.offset_store import delta
 from sparkonce.offset_store.txn_ids import LookUp, transactions_of
 from tests.parity.support import Cluster

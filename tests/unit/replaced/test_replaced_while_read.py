@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
-from sparkonce.jobs.cli.audit_report import Verdict
+from sparkonce.exactly_once.audit_report import Verdict
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import Restorable, restorable
 from tests.unit.replaced.pipeline import Pipeline

@@ -15,8 +15,8 @@ import pytest
 from lab.peers import missing_kafka_reason
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.exactly_once.recovery import plan_set
-from sparkonce.jobs.cli.audit_report import Verdict
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location

@@ -13,7 +13,7 @@ from lab.peers import RealKafkaCluster, missing_kafka_reason
 from sparkonce import EmbeddedCluster
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.exactly_once.audit_findings import Problem
-from sparkonce.jobs.cli.audit_report import Verdict
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.kafka.client import client as client_module
 from tests.parity.support import DEADLINE_S, Cluster, wait_for
 from tests.unit.replaced.pipeline import Pipeline

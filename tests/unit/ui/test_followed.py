@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.cli.audit_report import Verdict
 from sparkonce.jobs.ui.delta.followed import FollowedTable
 from sparkonce.jobs.ui.delta.ranges import RangeIndex
 from sparkonce.jobs.ui.delta.strips import strips

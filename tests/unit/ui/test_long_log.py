@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.bench.long_log import RECORDS, TOPIC, make
-from sparkonce.jobs.cli.audit_report import Verdict
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.ui.delta.tables import PAGE, SHORT_LOG, TableWatches
 from sparkonce.jobs.ui.delta.tracing import trace_record
 from sparkonce.offset_store.delta_log import DeltaLog

@@ -1,4 +1,4 @@
-"""What an audit can compare with the log: the broker's topics, and the table's rows."""
+"""The rows of a table, read and counted for an audit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from sparkonce.exactly_once.audit_broker import BrokerTopic
-from sparkonce.exactly_once.audit_findings import Chain
+from sparkonce.exactly_once.audit_findings import Chain, Finding, Problem
 from sparkonce.exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
-from sparkonce.jobs.cli.housekeeping.brokers import BrokerView, ask, find_parted
 from sparkonce.offset_store.errors import plain
-from sparkonce.offset_store.offsets import OffsetRange, Position
+from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.secrets import hidden_secrets
+from sparkonce.words import counted
 
-ISOLATION = "kafka.isolation.level"
 BATCH_ROWS = 1 << 17
 """The minimal number of rows counted at once."""
 
@@ -62,48 +60,6 @@ class RowCounts:
 
     by_partition: Mapping[TopicPartitionName, RowCount]
     outside: int
-
-
-def ask_broker(options: Mapping[str, str], chains: Sequence[Chain]) -> dict[str, BrokerTopic | None]:
-    """Request the topics' ids and the bounds of their logs; None for a topic that does not exist.
-
-    A chain without a topic name in its kept commits gets the broker's name for its id.
-
-    Raises:
-        OptionError: for settings that cannot be read.
-        OSError, KafkaError, MissingTopicError: if the brokers do not answer, or return an error.
-    """
-    names = {chain.topic for chain in chains if chain.topic}
-    nameless = {chain.topic_id for chain in chains if not chain.topic}
-    # With read_committed the end would be the last stable offset, which a read_uncommitted reader may have passed.
-    view = ask({**options, ISOLATION: "read_uncommitted"}, names, nameless)
-    for chain in chains:
-        chain.topic = chain.topic or view.name_of(chain.topic_id) or ""
-    _find_parted(options, view, chains)
-    return {name: _broker_topic(view, name) for name in {chain.topic for chain in chains}}
-
-
-def _find_parted(options: Mapping[str, str], view: BrokerView, chains: Sequence[Chain]) -> None:
-    """Note in each chain where the broker's log diverges from what was read; a partition may have several chains."""
-    left = [chain for chain in chains if chain.epoch is not None and view.state_of(chain.topic_partition) == "there"]
-    while left:
-        one_of_each = {chain.topic_partition: chain for chain in left}
-        read = {
-            tp: Position(chain.stored, chain.stored, chain.epoch)
-            for tp, chain in one_of_each.items()
-            if chain.stored is not None
-        }
-        for tp, at in find_parted(options, view.topics, read).items():
-            one_of_each[tp].parted_at = at
-        done = set(map(id, one_of_each.values()))
-        left = [chain for chain in left if id(chain) not in done]
-
-
-def _broker_topic(view: BrokerView, name: str) -> BrokerTopic | None:
-    topic = view.topics.get(name)
-    if topic is None:
-        return None
-    return BrokerTopic(topic.topic_id, {number: view.logs[name, number] for number in topic.partitions})
 
 
 def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordinates) -> RowCounts:
@@ -192,3 +148,28 @@ def _count_batch(counter: PassCounter, batch: pa.RecordBatch, coordinates: Coord
     for code, topic in enumerate(topics.dictionary.to_pylist()):
         chosen = np.flatnonzero(codes == code)
         counter.add(topic, partitions[chosen], offsets[chosen])
+
+
+def judge_rows(rows: RowCounts, expect_all: bool) -> Iterator[Finding]:
+    """Find rows that are there twice or missing; ``expect_all``: the query leaves none out."""
+    for (topic, partition), count in sorted(rows.by_partition.items()):
+        where = f"{topic}-{partition}" if topic else f"partition {partition}"
+        if count.duplicated:
+            message = (
+                f"{where}: {counted(count.duplicated, 'row')} too many, at offsets {_stretches(count, duplicated=True)}"
+            )
+            yield Finding(Problem.DUPLICATED, message)
+        if count.missing:
+            why = "" if expect_all else " (a filter of the query, or a transaction's markers, leave offsets out too)"
+            missing = f"{counted(count.missing, 'offset')} without a row"
+            message = f"{where}: {missing}, at {_stretches(count, duplicated=False)}{why}"
+            yield Finding(Problem.MISSING if expect_all else Problem.MISSING_ALLOWED, message)
+
+
+def _stretches(count: RowCount, duplicated: bool) -> str:
+    stretches = count.duplicated_at if duplicated else count.missing_at
+    named = ", ".join(f"[{extent.start}, {extent.end})" for extent in stretches)
+    whole = sum(extent.end - extent.start for extent in stretches) == (
+        count.duplicated if duplicated else count.missing
+    )
+    return named if whole else named + ", …"

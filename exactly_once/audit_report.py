@@ -11,9 +11,9 @@ from typing import Any
 
 from sparkonce.exactly_once.audit import Report
 from sparkonce.exactly_once.audit_broker import BrokerSide
+from sparkonce.exactly_once.audit_counting import Coordinates, RowCounts
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from sparkonce.exactly_once.audit_rows import RowCount
-from sparkonce.jobs.cli.audit_inputs import Coordinates, RowCounts
 from sparkonce.notebook import table
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.own_commits import OwnCommit
