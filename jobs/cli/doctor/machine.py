@@ -17,15 +17,13 @@ from sparkonce.jobs.cli.doctor.findings import Finding, wrong
 
 _MODULES = {"google-re2": "re2", "kafka-python": "kafka"}
 """Of distributions whose module has another name than theirs with ``_`` for ``-``."""
-_PYSPARK = "pyspark"
 
 
 def examine() -> Iterator[Finding]:
     """Check the installed packages."""
     yield Finding("Python", f"{platform.python_version()} ({sys.executable}), sparkonce {version('sparkonce')}")
-    needed = _requirements("", "connectors")
-    yield _pyspark(_requirements("spark")[_PYSPARK])
-    yield _packages(needed)
+    yield _pyspark()
+    yield _packages(_needed())
     java = java_check.complaint()
     if java is None:
         yield Finding("Java", str(java_check.java_command()))
@@ -33,41 +31,36 @@ def examine() -> Iterator[Finding]:
         yield wrong("Java", java.removesuffix(java_check.FIX), java_check.FIX)
 
 
-def _requirements(*extras: str) -> dict[str, str]:
-    """Return the requirements of these extras of ours, by name; "" stands for the base install."""
-    found = {}
+def _needed() -> list[str]:
+    """Return the names of what the base install and the extra ``connectors`` require."""
+    found = []
     for line in requires("sparkonce") or []:
-        requirement, _, marker = (part.strip() for part in line.partition(";"))
+        requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)", marker)
-        if (extra[1] if extra else "") in extras and _name(requirement) != "sparkonce":
-            found[_name(requirement)] = requirement
+        if extra is None or extra[1] == "connectors":
+            found.append(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
     return found
 
 
-def _name(requirement: str) -> str:
-    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-
-
-def _pyspark(requirement: str) -> Finding:
+def _pyspark() -> Finding:
     """Check the imported PySpark, which a cluster may have without its metadata."""
     try:
         import pyspark
 
         import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains of one that is too old
     except ImportError as error:
-        return wrong("PySpark", error, f"pip install '{requirement}'")
+        return wrong("PySpark", error, "pip install 'sparkonce[spark]'")
     return Finding("PySpark", pyspark.__version__)
 
 
-def _packages(needed: dict[str, str]) -> Finding:
+def _packages(needed: list[str]) -> Finding:
     found, missing = [], []
-    for name, requirement in needed.items():
+    for name in needed:
         try:
             import_module(_MODULES.get(name, name.replace("-", "_")))
             found.append(f"{name} {version(name)}")
         except (ImportError, PackageNotFoundError):
-            missing.append(requirement)
+            missing.append(name)
     if missing:
-        names = " ".join(f"'{each}'" for each in missing)
-        return wrong("packages", f"cannot be imported: {', '.join(map(_name, missing))}", f"pip install {names}")
+        return wrong("packages", f"cannot be imported: {', '.join(missing)}", "pip install 'sparkonce[connectors]'")
     return Finding("packages", ", ".join(found))

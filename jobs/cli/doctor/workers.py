@@ -106,7 +106,8 @@ def _question(places: Endpoints, wanted: str) -> Callable[[Iterable[int]], Itera
         except PackageNotFoundError:
             found = ""
         except ImportError as error:
-            findings = [("packages", f"sparkonce cannot be loaded: {error}", "WRONG", "Install all that it needs")]
+            install = "pip install 'sparkonce[connectors]' there"
+            findings = [("packages", f"sparkonce cannot be loaded: {error}", "WRONG", install)]
         spark = import_module("pyspark").__version__
         yield host, platform.python_version(), sys.executable, found, spark, at_s, findings
 
