@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.options import FORMAT, SinkOptions
 from sparkonce.connectors.runtime.cache import LruCache
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.kafka.client.client import shared_client
@@ -38,7 +38,11 @@ def separate_store(options: SinkOptions) -> OffsetStore | None:
     if spec is None:
         return None
     key = spec, options.app_id, settings, tuple(sorted(options.storage_options.items()))
-    groups = None if settings is None else lambda group_id: KafkaGroupOffsets(shared_client(settings), group_id)
+    groups = (
+        None
+        if settings is None
+        else lambda group_id: KafkaGroupOffsets(shared_client(settings, named=FORMAT), group_id)
+    )
     return _kept.get(
         key,
         lambda: open_store(spec, options.app_id, options.storage_options, groups=groups, create_missing=True),
@@ -48,7 +52,7 @@ def separate_store(options: SinkOptions) -> OffsetStore | None:
 def expect_brokers(options: SinkOptions, batch: Batch) -> None:
     """Have this process wait through an outage of a group's brokers, if an earlier batch has reached them."""
     if options.kafka is not None:
-        shared_client(options.kafka, reached=batch.record.batch_id > 0)
+        shared_client(options.kafka, named=FORMAT, reached=batch.record.batch_id > 0)
 
 
 def copy_offsets(

@@ -143,7 +143,7 @@ class Producer:
         self._known_at: set[Partition] = set()
         self._taken = 0
         self._failures_in_a_row = 0
-        self._outage = Outage(client.settings.servers_text)
+        self._outage = Outage(client.settings.servers_text, client.named)
         self._lines: dict[Partition, deque[_Waiting]] = defaultdict(deque)
         self._routes: dict[Partition, _Address] = {}
         self._ready: dict[_Address, dict[Partition, _Waiting]] = {}

@@ -341,7 +341,11 @@ class Planner:
         found = self._client.existing_topics(self._options.topics)
         missing = [name for name in self._options.topics if name not in found and name not in self._seen | optional]
         if missing:
-            found |= self._client.topics(missing)
+            try:
+                found |= self._client.topics(missing)
+            except MissingTopicError as error:
+                where = f"(option {self._chosen_by}; remove it there if it was deleted)"
+                raise MissingTopicError(f"{error} {where}") from None
         self._seen.update(found)
         return found
 

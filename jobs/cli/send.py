@@ -89,7 +89,7 @@ def _send(
     from sparkonce.connectors.kafka_sink.transactions import TransactionClient
     from sparkonce.kafka.client.client import Client
 
-    with closing(pool), closing(Client(connecting)) as client:
+    with closing(pool), closing(Client(connecting, "sparkonce send")) as client:
         topics = Topics(client)
         topics.partition_count(options.topic)  # what is wrong with brokers or topic is said by this
         identity = TransactionClient(client).init_producer_id(None, sending.transaction_timeout_ms)

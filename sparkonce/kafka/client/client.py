@@ -31,6 +31,7 @@ from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.options import KAFKA_FORMAT
 from sparkonce.words import counted
 
 LATEST, EARLIEST = -1, -2
@@ -164,15 +165,16 @@ def topic_id_from_text(text: str) -> uuid.UUID:
 
 
 class Client:
-    """A client of one cluster."""
+    """A client of one cluster; ``named`` is the format or command that uses it, with which lines in the log begin."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, named: str = KAFKA_FORMAT) -> None:
         self.settings = settings
+        self.named = named
         self.reached = False
         """Whether this client, or another one of the query, has reached the cluster: its address is not a wrong one."""
         self._connections: dict[_Address, BrokerConnection] = {}
         self._known_brokers: list[_Address] = []
-        self._outage = Outage(settings.servers_text)
+        self._outage = Outage(settings.servers_text, named)
         self._description: _Description | None = None
         self._behind: _Behind | None = None
 
@@ -385,7 +387,7 @@ class Client:
             except (OSError, ProtocolError, KafkaError) as error:
                 if not _may_pass(error, self.reached) or time.monotonic() + backoff_ms / 1000 > deadline:
                     raise self._final(what, error, limit_ms) from error
-                _log.debug("kafka_once: could not %s (%s), trying again", what, error)
+                _log.debug("%s: could not %s (%s), trying again", self.named, what, error)
                 if self.reached:
                     self._outage.note_failure(what, error, deadline - time.monotonic())
                 time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
@@ -535,7 +537,6 @@ def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int)
     Raises:
         MissingTopicError: if there is no such partition.
         KafkaError: LEADER_NOT_AVAILABLE, which may be temporary.
-
     """
     found = metadata.get(topic)
     if found is None or partition not in found.partitions:
@@ -550,10 +551,7 @@ def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int)
 def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadata:
     code = ErrorCode.of(topic.error_code)
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-        raise MissingTopicError(
-            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, create the topic first, or "
-            "remove it there if it was deleted"
-        )
+        raise MissingTopicError(f"topic {topic.name!r} does not exist: check its name, or create it first")
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
     if code is not ErrorCode.NONE:
@@ -584,17 +582,19 @@ def _may_pass(error: Exception, reached: bool) -> bool:
     return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
 
 
-_shared: dict[tuple[int, ClientSettings, str], Client] = {}
+_shared: dict[tuple[int, ClientSettings, str, str], Client] = {}
 READING = "reading"
 """The `use` of a client by the threads that fetch ahead."""
 
 
-def shared_client(settings: ClientSettings, use: str = "", *, reached: bool = False) -> Client:
+def shared_client(
+    settings: ClientSettings, use: str = "", *, named: str = KAFKA_FORMAT, reached: bool = False
+) -> Client:
     """Return this process's client for these settings, whose connections are kept from one batch to the next.
 
     A Python worker runs one task at a time; a forked child gets clients of its own. A task that reads in a thread while
-    it writes has a client for each ``use``. ``reached``: see `Client`.
+    it writes has a client for each ``use``. ``named``, ``reached``: see `Client`.
     """
-    client = _shared.setdefault((os.getpid(), settings, use), Client(settings))
+    client = _shared.setdefault((os.getpid(), settings, use, named), Client(settings, named))
     client.reached = client.reached or reached
     return client

@@ -23,6 +23,8 @@ class Outage:
     """The outage that a client is in, if it is in one; for one thread."""
 
     servers: str
+    named: str
+    """Whose brokers they are: the format or command that the lines begin with."""
     _failures: int = 0
     _since_s: float = 0.0
 
@@ -35,7 +37,8 @@ class Outage:
             self._since_s = time.time()
         if self._failures == FAILURES_BEFORE + 1:
             _log.warning(
-                "kafka_once: brokers at %s not reachable since %s (%s: %s), trying again until %s to %s",
+                "%s: brokers at %s not reachable since %s (%s: %s), trying again until %s to %s",
+                self.named,
                 self.servers,
                 _time_of_day(self._since_s),
                 type(error).__name__,
@@ -48,7 +51,7 @@ class Outage:
         """Note that brokers have answered."""
         if self._failures > FAILURES_BEFORE:
             away_s = time.time() - self._since_s
-            _log.warning("kafka_once: brokers at %s answer again, after %.0f s", self.servers, away_s)
+            _log.warning("%s: brokers at %s answer again, after %.0f s", self.named, self.servers, away_s)
         self._failures = 0
 
 

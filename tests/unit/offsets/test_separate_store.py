@@ -14,7 +14,8 @@ from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
 from sparkonce.connectors.runtime.cache import MAX_KEPT
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
+from sparkonce.offset_store import DeltaOffsetStore, GroupOffsetStore, MemoryOffsetStore, OffsetStoreError
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
@@ -69,6 +70,16 @@ def test_a_store_is_kept_open_for_its_application() -> None:
     for number in range(MAX_KEPT):
         separate_store(SinkOptions.read({**GIVEN, "offsetStore": f"delta:/x/{number}"}))
     assert len(module._kept) == MAX_KEPT
+
+
+def test_an_outage_of_a_groups_brokers_is_logged_as_the_tables_format(caplog: pytest.LogCaptureFixture) -> None:
+    store = separate_store(SinkOptions.read({**GIVEN, **SERVERS, "offsetStore": "group:away"}))
+    assert isinstance(store, GroupOffsetStore)
+    assert isinstance(store.group, KafkaGroupOffsets)
+    for _ in range(2):
+        store.group._client._outage.note_failure("planted", OSError(), 1.0)
+    store.group._client._outage.note_answer()
+    assert [line.split()[0] for line in caplog.messages] == ["delta_once:", "delta_once:"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import itertools
 import re
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -169,8 +170,15 @@ def test_a_broker_that_advertises_an_unknown_host_is_not_said_to_be_silent(
 
 
 def test_a_missing_topic_and_a_missing_partition(broker: EmbeddedBroker, plan: MakePlanner) -> None:
-    with pytest.raises(MissingTopicError, match="topic 'absent' does not exist"):
-        plan(options(broker, "absent")).refresh()
+    missing = "topic 'absent' does not exist: check its name, or create it first"
+    with closing(Client(options(broker, "absent").settings)) as client, pytest.raises(MissingTopicError) as error:
+        client.topics(["absent"])
+    assert str(error.value) == missing, "commands have no options of the source"
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers, **QUICK}
+    for option, text in (("subscribe", "absent"), ("assign", '{"absent":[0]}')):
+        with pytest.raises(MissingTopicError) as error:
+            plan(SourceOptions.read({**servers, option: text})).refresh()
+        assert str(error.value) == f"{missing} (option {option}; remove it there if it was deleted)"
     create(broker, "two", 2)
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "assign": '{"two":[1,2]}', **QUICK}
     with pytest.raises(MissingTopicError, match="no partition 2, which option assign names; it has partitions 0 to 1"):
