@@ -1,9 +1,9 @@
 """Write one batch: read the store, decide, commit, and after any failure read the store again.
 
 `Delivery.begin` runs on the driver before the batch's tasks, `Delivery.finish` after them, in another process; the
-`Plan` travels between the two with the tasks' messages. Each commit is decided from one snapshot and made through
-that snapshot, so any change in between makes it conflict. After *any* exception of a commit the store is read again,
-since a commit can land and its response get lost, or a step after the commit fail: the attempt id in the record
+`DeliveryPlan` travels between the two with the tasks' messages. Each commit is decided from one snapshot and made
+through that snapshot, so any change in between makes it conflict. After *any* exception of a commit the store is read
+again, since a commit can land and its response get lost, or a step after the commit fail: the attempt id in the record
 distinguishes our own commit from that of another driver.
 
 The second of two commits depends on the first: that one must not have been reverted by a manual change
@@ -36,7 +36,7 @@ from sparkonce.exactly_once.errors import (
     UnknownOutcomeError,
 )
 from sparkonce.exactly_once.guarantee import Order
-from sparkonce.exactly_once.refusals import THE_TABLE, Place, fenced, refusal, restored
+from sparkonce.exactly_once.refusals import THE_TABLE, StoreName, fenced, refusal, restored
 from sparkonce.exactly_once.restored import restore_that_took_out
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
@@ -48,7 +48,7 @@ MAX_CONFLICTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeliveryPlan:
     """The decision about a batch before its tasks ran."""
 
     attempt_id: str
@@ -81,7 +81,7 @@ class Delivery:
     result: SnapshotSource
     order: Order
     offsets: SnapshotSource | None = None
-    place: Place = THE_TABLE
+    store_name: StoreName = THE_TABLE
     """The name of the result in messages, if the offsets are stored in it."""
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Delivery:
         if together and self.offsets is not None:
             raise ValueError("exactly-once writes rows and offsets in one commit: they cannot live in two places")
 
-    def begin(self, batch: Batch) -> Plan:
+    def begin(self, batch: Batch) -> DeliveryPlan:
         """Decide what to do with a batch, and make the commits that come before its tasks.
 
         Raises:
@@ -105,7 +105,7 @@ class Delivery:
             reach(SinkPoint.BETWEEN_WRITES, plan.batch_id, batch.record.app_id)
         return plan
 
-    def finish(self, batch: Batch, plan: Plan, files: Sequence[Any]) -> bool:
+    def finish(self, batch: Batch, plan: DeliveryPlan, files: Sequence[Any]) -> bool:
         """Make the commits that come after the tasks; False if the batch is already there and nothing was written.
 
         Raises:
@@ -135,30 +135,30 @@ class Delivery:
         """Whether any commit after ``since_version`` has rows of this attempt."""
         return _find_landed(self.result.snapshot_unchecked(), record, Writes.ROWS, since_version) is not None
 
-    def _plan(self, batch: Batch) -> Plan:
+    def _plan(self, batch: Batch) -> DeliveryPlan:
         snapshot = self._offsets.snapshot()
         rows = snapshot if self.offsets is None else self.result.snapshot()
         decision = decide(look(snapshot, batch, rows), batch)
         if isinstance(decision, Refused):
-            raise refusal(decision, batch, snapshot, self._place)
+            raise refusal(decision, batch, snapshot, self._store_name)
         if isinstance(decision, Replay):
             restore = restore_that_took_out(batch.record, rows.entries_since(-1), stateful=batch.stateful)
             if restore is not None:
-                raise restored(restore, batch, self._place)
+                raise restored(restore, batch, self._store_name)
         if self.order.before_tasks:
-            _check_room(snapshot, batch, self._place)
-        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
+            _check_room(snapshot, batch, self._store_name)
+        return DeliveryPlan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
 
     @property
     def _offsets(self) -> SnapshotSource:
         return self.result if self.offsets is None else self.offsets
 
     @property
-    def _place(self) -> Place:
+    def _store_name(self) -> StoreName:
         if self.offsets is None:
-            return self.place
-        said = self.place.covered_twice
-        return Place(f"the offset store {self.offsets}", str(self.offsets), covered_twice=said)
+            return self.store_name
+        said = self.store_name.covered_twice
+        return StoreName(f"the offset store {self.offsets}", str(self.offsets), covered_twice=said)
 
     def _check_skipped(self, batch: Batch) -> None:
         """Check again a batch whose tasks wrote nothing: the decision made before them must still hold."""
@@ -168,9 +168,9 @@ class Delivery:
             raise DeliveryError(f"{batch}: its offsets were moved back while it ran. Start the query again")
         if isinstance(decision, Refused):
             # Spark makes the state folder while it plans batch 0: it may have appeared since.
-            raise refusal(decision, batch, snapshot, self._place)
+            raise refusal(decision, batch, snapshot, self._store_name)
 
-    def _commit(self, batch: Batch, plan: Plan, commit: Commit[Any], compare: bool) -> None:
+    def _commit(self, batch: Batch, plan: DeliveryPlan, commit: Commit[Any], compare: bool) -> None:
         """Make one commit; ``compare`` is off when this attempt has recorded the offsets before."""
         conflict: CommitConflictError | None = None
         for _ in range(MAX_CONFLICTS):
@@ -185,7 +185,7 @@ class Delivery:
                 seen = look(snapshot, batch, rows)
                 decision = decide(seen, batch)
                 if not isinstance(decision, Fresh):
-                    raise fenced(decision, batch, snapshot, plan.version, self._place)
+                    raise fenced(decision, batch, snapshot, plan.version, self._store_name)
                 commit = replace(commit, is_first=seen.others is not None)
             if commit.is_second:
                 _check_first_half(batch, plan, commit, snapshot, rows)
@@ -206,16 +206,16 @@ class Delivery:
             f"{batch}: gave up after {MAX_CONFLICTS} commits that conflicted with other writers; the last: {conflict}"
         ) from conflict
 
-    def _landed_after(self, error: Exception, commit: Commit[Any], plan: Plan) -> bool:
+    def _landed_after(self, error: Exception, commit: Commit[Any], plan: DeliveryPlan) -> bool:
         in_result = Writes.ROWS in commit.writes
-        store, place = (self.result, "the table") if in_result else (self._offsets, self._place.name)
+        store, name = (self.result, "the table") if in_result else (self._offsets, self._store_name.name)
         try:
             snapshot = store.snapshot_unchecked()  # a changed schema must not hide a commit that has landed
             since_version = plan.rows_version if in_result else plan.version
             return _find_landed(snapshot, commit.record, commit.writes, since_version) is not None
         except Exception as second:
             raise UnknownOutcomeError(
-                f"batch {plan.batch_id}: the commit failed ({error}), and {place} cannot be read to see whether it "
+                f"batch {plan.batch_id}: the commit failed ({error}), and {name} cannot be read to see whether it "
                 f"landed ({second}). Start the query again once it can be read: it then checks that"
             ) from error
 
@@ -265,7 +265,7 @@ def _due(snapshot: Snapshot, batch: Batch) -> int | None:
     return None if batch.is_determined_by_offsets else snapshot.due(batch.record.query_id)
 
 
-def _check_room(snapshot: Snapshot, batch: Batch, place: Place) -> None:
+def _check_room(snapshot: Snapshot, batch: Batch, store: StoreName) -> None:
     """Check that a replay of a batch will be recognized: at-most-once must not write it twice.
 
     Raises:
@@ -273,13 +273,13 @@ def _check_room(snapshot: Snapshot, batch: Batch, place: Place) -> None:
     """
     if not (batch.is_determined_by_offsets or snapshot.can_record(batch.record)):
         raise DeliveryError(
-            f"{batch} reads no partition of kafka_once with whose offset {place.name} could record it: at-most-once "
+            f"{batch} reads no partition of kafka_once with whose offset {store.name} could record it: at-most-once "
             "would not know after a crash that it had begun, and would write it twice. Set offsetStore=delta:<path>, "
             "or another deliveryGuarantee"
         )
 
 
-def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:
+def _check_first_half(batch: Batch, plan: DeliveryPlan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:
     """Check that the first of a batch's two commits is still in force.
 
     Raises:

@@ -20,12 +20,12 @@ from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
-from sparkonce.exactly_once.refusals import Place
+from sparkonce.exactly_once.refusals import StoreName
 from sparkonce.offset_store.record import BatchRecord, Commit, FileT, Writes
 from sparkonce.offset_store.store import SnapshotSource, SnapshotWithoutOffsets
 from sparkonce.shipping import Shipped
 
-THE_RESULT = Place("the result", None)
+THE_RESULT = StoreName("the result", None)
 _log = logging.getLogger(__name__)
 
 
@@ -39,8 +39,8 @@ class ForeachBatch(metaclass=Shipped):
         app_id: a name for this pipeline, stable over restarts: offsets are kept under it.
         guarantee: what a crash may do to the rows.
         offsets: where the offsets are stored, if not in the result. Exactly-once stores them in the rows' transaction.
-        place: how messages name a result that holds the offsets, and the source's option ``offsetStore`` for it, if it
-            can read them there.
+        store_name: how messages name a result that holds the offsets, and the source's option ``offsetStore`` for it,
+            if it can read them there.
         storage_options: for a checkpoint in an object store, as delta-rs takes them.
     """
 
@@ -49,7 +49,7 @@ class ForeachBatch(metaclass=Shipped):
     app_id: str
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     offsets: SnapshotSource | None = None
-    place: Place = THE_RESULT
+    store_name: StoreName = THE_RESULT
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class ForeachBatch(metaclass=Shipped):
         delivery = self._delivery()
         if delivery.finish(batch, delivery.begin(batch), [rows]):
             return
-        stored = f"its rows are in {self.place.name} already, nothing is written again"
+        stored = f"its rows are in {self.store_name.name} already, nothing is written again"
         if self.guarantee is Guarantee.AT_MOST_ONCE:
             stored = (
                 "its offsets are stored already, and at-most-once writes nothing again: rows that were not yet written "
@@ -95,7 +95,7 @@ class ForeachBatch(metaclass=Shipped):
             rows.write.format("noop").mode("overwrite").save()
 
     def _delivery(self) -> Delivery:
-        return Delivery(self.result, ORDERS[self.guarantee], self.offsets, self.place)
+        return Delivery(self.result, ORDERS[self.guarantee], self.offsets, self.store_name)
 
 
 @dataclass(frozen=True, slots=True)

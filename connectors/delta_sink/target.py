@@ -29,11 +29,11 @@ from sparkonce.connectors.delta_sink.table import ResultTable, cached_store
 from sparkonce.connectors.sinks.target import TargetPlan, Task, WrappedPlan
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.commit import Delivery, DeliveryPlan, look
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import Fresh, Stored, decide
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
-from sparkonce.exactly_once.refusals import THE_TABLE, Place
+from sparkonce.exactly_once.refusals import THE_TABLE, StoreName
 from sparkonce.exactly_once.restored import restore_since
 from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.delta import COMMITS_LOOKED_AT
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 class DeltaPlan(WrappedPlan):
     """What was decided about a batch, and how its files are written."""
 
-    plan: Plan
+    plan: DeliveryPlan
     settings: FileSettings
     query: StructType
     """The columns of its rows. The committing process takes them from here: in a query that follows the schemas of a
@@ -62,15 +62,15 @@ class DeltaTarget:
     """The table of one query, for rows of one schema (`connectors.sinks.target.Target`); a part is a task's files."""
 
     def __init__(
-        self, options: SinkOptions, schema: StructType, place: Place = THE_TABLE, *, replace: bool = False
+        self, options: SinkOptions, schema: StructType, store_name: StoreName = THE_TABLE, *, replace: bool = False
     ) -> None:
-        """Write rows of ``schema``; ``place`` is what messages call the table.
+        """Write rows of ``schema``; ``store_name`` is what messages call the table.
 
         With ``replace`` each batch replaces all rows of the table.
         """
         self._options = options
         self._schema = schema
-        self._place = place
+        self._store_name = store_name
         self._replace = replace
 
     def __str__(self) -> str:
@@ -198,13 +198,13 @@ class DeltaTarget:
         self, table_id: str | None = None, written_as: WriteSchema | None = None, query: StructType | None = None
     ) -> tuple[ResultTable, Delivery]:
         # Dead letters of several applications share a table, each with those of its own rows.
-        meant = self._options.meant if self._place.holds_rows else None
+        meant = self._options.meant if self._store_name.holds_rows else None
         table = ResultTable(
             self._options, query or self._schema, table_id, written_as, replace=self._replace, meant=meant
         )
         together = self._options.guarantee is Guarantee.EXACTLY_ONCE
         apart = None if together else separate_store(self._options)
-        return table, Delivery(table, ORDERS[self._options.guarantee], apart, self._place)
+        return table, Delivery(table, ORDERS[self._options.guarantee], apart, self._store_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from sparkonce.connectors.delta_spark.sequence import NumberedTable
 from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
 from sparkonce.exactly_once.foreach_batch import ForeachBatch
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.exactly_once.refusals import Place
+from sparkonce.exactly_once.refusals import StoreName
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
 from sparkonce.shipping import Shipped
@@ -94,7 +94,7 @@ class DeltaWriter(metaclass=Shipped):
             self.app_id,
             guarantee,
             None if together else self._intents.store,
-            Place("the result", str(self._intents), covered_twice=self._covered_twice()),
+            StoreName("the result", str(self._intents), covered_twice=self._covered_twice()),
             self.storage_options,
         )
         if self._result.exists():

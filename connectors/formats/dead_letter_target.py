@@ -25,7 +25,7 @@ from sparkonce.exactly_once.clipping import Behind, Starts, clip, clipped, still
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.exactly_once.refusals import Place
+from sparkonce.exactly_once.refusals import StoreName
 from sparkonce.offset_store import GROUP
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
@@ -108,7 +108,9 @@ def letters_table(
         storage_options=storage_options or {},
     )
     place = DeadLetterPlace(table=table)
-    return DeadLetterTarget(DeltaTarget(options, LETTER, Place("the table of dead letters", f"delta:{table}")), place)
+    return DeadLetterTarget(
+        DeltaTarget(options, LETTER, StoreName("the table of dead letters", f"delta:{table}")), place
+    )
 
 
 def letters_topic(

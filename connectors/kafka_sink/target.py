@@ -21,10 +21,10 @@ from sparkonce.connectors.kafka_sink.tasks import Layout, PlainWriter, Sending, 
 from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity, TransactionError
 from sparkonce.connectors.sinks.target import Routing, TargetPlan, Task, TaskWriter, WrappedPlan
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.commit import Delivery, DeliveryPlan, look
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
-from sparkonce.exactly_once.refusals import Place
+from sparkonce.exactly_once.refusals import StoreName
 from sparkonce.kafka.client.client import shared_client
 from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class KafkaPlan(WrappedPlan):
     """What was decided about a batch, and under which transactional ids its tasks write."""
 
-    plan: Plan
+    plan: DeliveryPlan
     identity: ProducerIdentity | None = None
     """The identity that the driver claimed for this batch; None without transactions."""
     prefix: str = ""
@@ -181,9 +181,11 @@ class KafkaTarget:
         order = ORDERS[self.guarantee]
         if identity is None:
             return Delivery(VisibleRows(), order, self._offsets())
-        place = Place(f"the consumer group {self.offset_store.removeprefix(GROUP)}", self.offset_store)
+        name = StoreName(f"the consumer group {self.offset_store.removeprefix(GROUP)}", self.offset_store)
         topics = tuple(layout.topic for layout in self.layouts if layout.topic is not None)
-        return Delivery(TopicResult(self._driver(), identity, self.producer, self.spool, topics), order, place=place)
+        return Delivery(
+            TopicResult(self._driver(), identity, self.producer, self.spool, topics), order, store_name=name
+        )
 
     def _offsets(self) -> OffsetStore:
         return open_store(

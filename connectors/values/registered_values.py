@@ -85,7 +85,11 @@ class _Avro(Reading):
         writer, reader = avro.parse(schema.text, references, recursive=True), self._reader
         # Java reads records of any name at the root. Here a topic with several types of records would become rows of
         # one, with the fields that they have in common.
-        if isinstance(writer, avro.Record) and isinstance(reader, avro.Record) and not same_name(writer, reader):
+        if (
+            isinstance(writer, avro.RecordSchema)
+            and isinstance(reader, avro.RecordSchema)
+            and not same_name(writer, reader)
+        ):
             raise ValueError(
                 f"it is of the record {writer.name}, and values are read as {reader.name}; if that is the same, "
                 f"name {writer.name} among the aliases of a valueSchema"

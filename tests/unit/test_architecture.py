@@ -199,6 +199,14 @@ def test_no_object_is_asked_what_it_can_do() -> None:
     assert not [module for module in modules() if "runtime_checkable" in text_of(module)]
 
 
+def test_classes_are_called_by_the_noun_of_what_they_hold() -> None:
+    """Several things are a place, and several a plan; a record is Kafka's."""
+    wrong = {
+        module: re.findall(r"^class (?:Place|Plan|Record)\b", text_of(module), re.MULTILINE) for module in modules()
+    }
+    assert {module for module, found in wrong.items() if found} == {"kafka.protocol.records"}
+
+
 def test_no_module_grows_out_of_sight() -> None:
     long = {module: lines for module in modules() if (lines := text_of(module).count("\n")) > 600}
     assert not long

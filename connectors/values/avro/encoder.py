@@ -13,7 +13,7 @@ from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro import writing
 from sparkonce.connectors.values.avro.machine import AFTER, PROBLEM_BITS, SECOND, WIDTH
 from sparkonce.connectors.values.avro.types import is_null
-from sparkonce.connectors.values.avro.writing import MOST_BYTES_OF_A_CELL, PROBLEM_MASK, Output, Plan
+from sparkonce.connectors.values.avro.writing import MOST_BYTES_OF_A_CELL, PROBLEM_MASK, AvroEncoding, Output
 from sparkonce.connectors.values.columns import SPAN_BITS, Column, Layout, binary_array, from_arrow
 from sparkonce.connectors.values.unwritable import UnwritableRowError
 
@@ -42,7 +42,7 @@ class AvroEncoder:
         self._where = compiler.where
         self._deepest = compiler.deepest
         self._fixed_bytes = compiler.fixed_bytes
-        self._plan = Plan(
+        self._plan = AvroEncoding(
             np.array(compiler.operations, np.int32).reshape(-1, WIDTH),
             np.array(compiler.tables or [0], np.int32),
             np.array(compiler.symbols or [0], np.int64),
@@ -85,7 +85,7 @@ class _Compiler:
         assert not isinstance(schema, avro.Recursion), "such schemas are refused"
         if isinstance(schema, avro.Union):
             self._union(schema, column, where)
-        elif isinstance(schema, avro.Record):
+        elif isinstance(schema, avro.RecordSchema):
             self._record(schema, column, where)
         elif isinstance(schema, avro.Array | avro.Map):
             self._items(schema, column, where)
@@ -140,7 +140,7 @@ class _Compiler:
         for jump in jumps:
             self.operations[jump][AFTER] = len(self.operations)
 
-    def _record(self, schema: avro.Record, column: Column, where: str) -> None:
+    def _record(self, schema: avro.RecordSchema, column: Column, where: str) -> None:
         if not isinstance(column.kind, t.StructType):
             raise self._unfit(schema, column, where)
         known = {field.name for field in schema.fields}

@@ -128,7 +128,7 @@ class Programs:
             self._union(w, r, column, where)
         elif isinstance(r, avro.Union):
             self._into_union(w, r, column, where)
-        elif isinstance(w, avro.Record):
+        elif isinstance(w, avro.RecordSchema):
             self._record(w, r, column, where)
         elif isinstance(w, avro.Array):
             self._items(w.items, r.items if isinstance(r, avro.Array) else None, w, r, column, where)
@@ -179,8 +179,8 @@ class Programs:
         self._emit(machine.STRUCT, where, column)
         self._value(w, branch, column.field(member), _path(where, member))
 
-    def _record(self, w: avro.Record, r: avro.Schema | None, column: Column | None, where: str) -> None:
-        if r is not None and not isinstance(r, avro.Record):
+    def _record(self, w: avro.RecordSchema, r: avro.Schema | None, column: Column | None, where: str) -> None:
+        if r is not None and not isinstance(r, avro.RecordSchema):
             self._unlike(w, r, where)
             return
         pairs, missing = matched_fields(w, r) if r is not None else ([(each, None) for each in w.fields], [])
@@ -285,7 +285,7 @@ class Programs:
                 self._emit(machine.STRUCT, where, column)
                 column = column.field(f"member{others.index(branch)}")
             self._default(widest(others) if is_widened(others) else branch, value, column, where)
-        elif isinstance(r, avro.Record):
+        elif isinstance(r, avro.RecordSchema):
             self._emit(machine.STRUCT, where, column)
             for field in r.fields:
                 given = value.get(field.name, field.default)
@@ -304,7 +304,7 @@ class Programs:
             self._constant_into(r, value, column, where)
 
     def _constant_into(self, r: avro.Schema, value: Any, column: Column, where: str) -> None:
-        assert not isinstance(r, avro.Record | avro.Array | avro.Map | avro.Union | avro.Recursion)
+        assert not isinstance(r, avro.RecordSchema | avro.Array | avro.Map | avro.Union | avro.Recursion)
         if isinstance(r, avro.Enum) or (isinstance(r, avro.Primitive) and r.kind == "string"):
             cell = self._text(value.encode())
         elif r.decimal is not None:
@@ -387,7 +387,7 @@ def accepts_null(schema: avro.Schema) -> bool:
 
 
 def matched_fields(
-    w: avro.Record, r: avro.Record
+    w: avro.RecordSchema, r: avro.RecordSchema
 ) -> tuple[list[tuple[avro.Field, avro.Field | None]], list[avro.Field]]:
     """Return the writer's fields with the matching reader's fields, and the reader's fields without a writer's."""
     names = {each.name for each in w.fields}
@@ -410,15 +410,17 @@ def matching_branch(w: avro.Schema, r: avro.Union) -> avro.Schema | None:
     if isinstance(w, avro.Named):
         alike = [each for each in r.branches if type(each) is type(w)]
         short = [each for each in alike if same_name(w, each)]
-        fitting = [each for each in short or alike if isinstance(each, avro.Record) and fits_record(w, each)]
+        fitting = [each for each in short or alike if isinstance(each, avro.RecordSchema) and fits_record(w, each)]
         return (fitting or short or [None])[0]
     promoted = [each for each in r.branches if avro.kind_of(each) in _PROMOTIONS.get(kind, ())]
     return promoted[0] if promoted else None
 
 
-def fits_record(w: avro.Schema, r: avro.Record) -> bool:
+def fits_record(w: avro.Schema, r: avro.RecordSchema) -> bool:
     """Return whether each field of the reader's record is written or has a default."""
-    return isinstance(w, avro.Record) and all(each.default is not avro.NO_DEFAULT for each in matched_fields(w, r)[1])
+    return isinstance(w, avro.RecordSchema) and all(
+        each.default is not avro.NO_DEFAULT for each in matched_fields(w, r)[1]
+    )
 
 
 def same_name(w: avro.Named, r: avro.Schema) -> bool:
@@ -429,7 +431,7 @@ def same_name(w: avro.Named, r: avro.Schema) -> bool:
 
 def least_bytes(schema: avro.Schema) -> int:
     """Return the minimal number of bytes of a value; of a recursive record, a byte says whether there is one."""
-    if isinstance(schema, avro.Record):
+    if isinstance(schema, avro.RecordSchema):
         return sum(least_bytes(each.type) for each in schema.fields)
     if isinstance(schema, avro.Fixed):
         return schema.size

@@ -110,7 +110,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordSchema:
     """Named fields, in order."""
 
     name: str
@@ -126,15 +126,15 @@ class Recursion:
     known: Mapping[str, Named | None] = field(repr=False, compare=False)
 
     @property
-    def record(self) -> Record:
+    def record(self) -> RecordSchema:
         """The record, which has this in it."""
         found = self.known[self.name]
-        assert isinstance(found, Record)
+        assert isinstance(found, RecordSchema)
         return found
 
 
-Schema = Primitive | Fixed | Enum | Array | Map | Union | Record | Recursion
-Named = Fixed | Enum | Record
+Schema = Primitive | Fixed | Enum | Array | Map | Union | RecordSchema | Recursion
+Named = Fixed | Enum | RecordSchema
 
 
 def parse(text: str, references: Sequence[str] = (), *, recursive: bool = False) -> Schema:
@@ -168,7 +168,7 @@ def _measured(schema: Schema, known: dict[int, tuple[int, int]]) -> tuple[int, i
 
 
 def _below(schema: Schema) -> Sequence[Schema]:
-    if isinstance(schema, Record):
+    if isinstance(schema, RecordSchema):
         return [each.type for each in schema.fields]
     if isinstance(schema, Union):
         return schema.branches
@@ -256,7 +256,7 @@ class _Reader:
             fields = _required(part, "fields", where)
             if not isinstance(fields, list):
                 raise AvroSchemaError(f"{where}: the fields of {full} are {_shown(fields)}")
-            made = Record(full, aliases, tuple(self._field(each, space, full) for each in fields))
+            made = RecordSchema(full, aliases, tuple(self._field(each, space, full) for each in fields))
             names = [field.name for field in made.fields]
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
@@ -330,7 +330,7 @@ def _shown(part: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def expanded(schema: Schema) -> Primitive | Fixed | Enum | Array | Map | Union | Record:
+def expanded(schema: Schema) -> Primitive | Fixed | Enum | Array | Map | Union | RecordSchema:
     """Return a schema, of a record within itself the record."""
     return schema.record if isinstance(schema, Recursion) else schema
 
@@ -349,7 +349,7 @@ def is_default(schema: Schema, value: Any) -> bool:
     schema = expanded(schema)
     if isinstance(schema, Union):
         return any(is_default(each, value) for each in schema.branches)
-    if isinstance(schema, Record):
+    if isinstance(schema, RecordSchema):
         return isinstance(value, Mapping) and all(
             is_default(each.type, value[each.name]) if each.name in value else each.default is not NO_DEFAULT
             for each in schema.fields

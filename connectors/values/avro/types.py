@@ -53,7 +53,7 @@ class _Types:
         self._fields = 0
 
     def type(self, schema: avro.Schema, around: Mapping[str, int], where: str) -> t.DataType | None:
-        if isinstance(schema, avro.Recursion | avro.Record):
+        if isinstance(schema, avro.Recursion | avro.RecordSchema):
             return self._record(schema, around, where)
         if isinstance(schema, avro.Array):
             element = self.type(schema.items, around, _below(where, "element"))
@@ -72,7 +72,7 @@ class _Types:
         return _primitive(schema, where)
 
     def _record(
-        self, schema: avro.Recursion | avro.Record, around: Mapping[str, int], where: str
+        self, schema: avro.Recursion | avro.RecordSchema, around: Mapping[str, int], where: str
     ) -> t.StructType | None:
         times = around.get(schema.name, 0)
         if times and not self._most_within:
@@ -83,7 +83,7 @@ class _Types:
         if times and times >= self._most_within:
             return None
         record = avro.expanded(schema)
-        assert isinstance(record, avro.Record)
+        assert isinstance(record, avro.RecordSchema)
         if not record.fields:
             raise AvroSchemaError(f"{where} is the record {schema.name} without fields, which no column can hold")
         return self._struct(

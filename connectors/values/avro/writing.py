@@ -46,7 +46,7 @@ MOST_BYTES_OF_A_CELL = 24
 _MAX_NANOS = (2**63 - 1) // 1000
 
 
-class Plan(NamedTuple):
+class AvroEncoding(NamedTuple):
     """How a schema is written."""
 
     operations: Int32s
@@ -135,7 +135,7 @@ def put_number(op: int, cell: int, small: bool, data: Bytes, at: int) -> int:
 
 
 @compiled
-def member_of(plan: Plan, first: int, count: int, cells: Cells) -> int:
+def member_of(plan: AvroEncoding, first: int, count: int, cells: Cells) -> int:
     """Return the operation of the member of a union that is not null; -1 if all are, -2 if several are not."""
     found = -1
     for number in range(count):
@@ -148,7 +148,7 @@ def member_of(plan: Plan, first: int, count: int, cells: Cells) -> int:
 
 
 @compiled
-def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, start: int) -> tuple[int, int]:
+def write(plan: AvroEncoding, cells: Cells, text: Bytes, row: int, output: Output, start: int) -> tuple[int, int]:
     """Write the value of one row; return its end, and its problem."""
     data, at, pc, lists = output.data, start, 0, 0
     cells.row[0] = row
@@ -222,7 +222,7 @@ def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, start
 
 
 @compiled
-def run(plan: Plan, cells: Cells, text: Bytes, wanted: Bytes, output: Output) -> tuple[int, int]:
+def run(plan: AvroEncoding, cells: Cells, text: Bytes, wanted: Bytes, output: Output) -> tuple[int, int]:
     """Write the values of the wanted rows; return the first one that cannot be written, and its problem; or -1."""
     at = 0
     for row in range(wanted.shape[0]):

@@ -28,7 +28,7 @@ class ProtobufDecoder(PieceDecoder):
         """
         layout = Layout(kind)
         self._programs = Programs(reader, layout, emit_defaults)
-        self._finishing = Finishing(self._programs.places)
+        self._finishing = Finishing(self._programs.tree)
         super().__init__(layout)
 
     def add(self, writer: Descriptor) -> int:

@@ -11,7 +11,7 @@ from sparkonce.connectors.values.columns import SPAN_BITS, Column, Layout, binar
 from sparkonce.connectors.values.protobuf import machine, writing
 from sparkonce.connectors.values.protobuf.finishing import unnamed_prefix
 from sparkonce.connectors.values.protobuf.machine import PROBLEM_BITS
-from sparkonce.connectors.values.protobuf.places import MESSAGES, describe
+from sparkonce.connectors.values.protobuf.message_tree import MESSAGES, describe
 from sparkonce.connectors.values.protobuf.program import WIRES
 from sparkonce.connectors.values.protobuf.schema import ProtobufSchemaError
 from sparkonce.connectors.values.protobuf.types import DURATION, TIMESTAMP, UNSIGNED_LONG, WRAPPERS, is_map
@@ -20,7 +20,7 @@ from sparkonce.connectors.values.protobuf.writing import (
     PROBLEM_MASK,
     WIDTH,
     Output,
-    Plan,
+    ProtobufEncoding,
 )
 from sparkonce.connectors.values.unwritable import UnwritableRowError
 
@@ -65,7 +65,7 @@ class ProtobufEncoder:
         compiler.emit(writing.END, "")
         self._where = compiler.where
         self._deepest = compiler.deepest
-        self._plan = Plan(
+        self._plan = ProtobufEncoding(
             np.array(compiler.operations, np.int64).reshape(-1, WIDTH),
             np.array(compiler.tables or [0], np.int32),
             np.array(compiler.symbols or [0], np.int64),

@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.runtime.compiled import Bytes, Int64s, compiled
 from sparkonce.connectors.values.columns import SPAN_BITS, SPAN_MASK, Cells, Column
-from sparkonce.connectors.values.protobuf.places import Default, Places
+from sparkonce.connectors.values.protobuf.message_tree import Default, MessageTree
 
 UNKNOWN = 2
 """Marks in a byte of `Cells.valid` a number that its enum lacks."""
@@ -24,11 +24,11 @@ _SEED = secrets.randbits(62)
 class Finishing:
     """Finishes the columns of one reader's message."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, tree: MessageTree) -> None:
+        self._tree = tree
         self._pool = bytearray()
-        self._fills = [(each, self._cell(each)) for each in places.filled]
-        self._enums = [(at, field.enum_type, *self._names(field.enum_type)) for at, field in places.enums]
+        self._fills = [(each, self._cell(each)) for each in tree.filled]
+        self._enums = [(at, field.enum_type, *self._names(field.enum_type)) for at, field in tree.enums]
 
     def finish(self, cells: Cells, data: Bytes) -> tuple[Bytes, dict[int, Bytes]]:
         """Finish all columns; return the texts of constants, and for maps which entries are kept, unless all are."""
@@ -41,14 +41,14 @@ class Finishing:
             if name_numbers(cells, at, numbers, spans):
                 _name_unknown(cells, at, enum, pool)
         kept = {}
-        for column in self._places.maps:
+        for column in self._tree.maps:
             keep = _last_entries(cells, column, data)
             if keep is not None:
                 kept[column.at] = keep
         return np.frombuffer(bytes(pool) or b"\0", np.uint8), kept
 
     def _below(self, each: Default) -> int:
-        return next(column.below for column in self._places.lists if column.at == each.at)
+        return next(column.below for column in self._tree.lists if column.at == each.at)
 
     def _names(self, enum: EnumDescriptor) -> tuple[Int64s, Int64s]:
         """Return the numbers of an enum, in order, and the spans of their first names."""

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from sparkonce.connectors.values.columns import Layout
 from sparkonce.connectors.values.protobuf import machine
 from sparkonce.connectors.values.protobuf.machine import FIELD_WIDTH, NODE_WIDTH, PROBLEM_BITS, Code
-from sparkonce.connectors.values.protobuf.places import MESSAGES, Place, Places, Target, describe
+from sparkonce.connectors.values.protobuf.message_tree import MESSAGES, MessageNode, MessageTree, Target, describe
 
 F = FieldDescriptor
 MOST_DENSE = 256
@@ -74,7 +74,7 @@ class Programs:
 
     def __init__(self, reader: Descriptor, layout: Layout, emit_defaults: bool = True) -> None:
         self._reader, self._layout = reader, layout
-        self.places = Places(reader, layout, emit_defaults)
+        self.tree = MessageTree(reader, layout, emit_defaults)
         self._nodes: list[list[int]] = []
         self._fields: list[list[int]] = []
         self._where: list[str] = []
@@ -87,14 +87,14 @@ class Programs:
     def add(self, writer: Descriptor) -> int:
         """Make the tables of a writer's message; return its first node."""
         self._code = None
-        return self._node(writer, self.places.root, "")
+        return self._node(writer, self.tree.root, "")
 
     @property
     def code(self) -> Code:
         """All tables."""
         if self._code is None:
             below = [0] * len(self._layout.level_of)
-            for column in self.places.lists:
+            for column in self.tree.lists:
                 below[column.at] = column.below
             self._code = Code(
                 np.array(self._nodes, np.int32).reshape(-1, NODE_WIDTH),
@@ -110,26 +110,26 @@ class Programs:
         meaning = self._reasons.get(at) or _MEANING[problem & ((1 << PROBLEM_BITS) - 1)]
         return f"{self._where[at]}: {meaning}" if self._where[at] else meaning
 
-    def _node(self, writer: Descriptor | None, place: Place, where: str) -> int:
+    def _node(self, writer: Descriptor | None, reader: MessageNode, where: str) -> int:
         """Make the table of a message, and those of its contents; without a writer, it is the reader's."""
         node = [0] * NODE_WIDTH
         self._nodes.append(node)
         number = len(self._nodes) - 1
         node[machine.SELF] = self._field(where, machine.UNREAD)
-        node[machine.CLOSE], node[machine.INTO] = place.close, place.into
-        node[machine.FIRST], node[machine.SECOND] = place.first, place.second
+        node[machine.CLOSE], node[machine.INTO] = reader.close, reader.into
+        node[machine.FIRST], node[machine.SECOND] = reader.first, reader.second
         fields = {}
-        for each in place.targets:
+        for each in reader.targets:
             theirs = None if writer is None else writer.fields_by_number.get(each)
-            fields[each] = self._target(theirs, place.targets[each], where)
+            fields[each] = self._target(theirs, reader.targets[each], where)
         node[machine.TABLE] = len(self._tables)
         node[machine.DENSE] = max((each + 1 for each in fields if each < MOST_DENSE), default=0)
         self._tables += [fields.get(each, 0) for each in range(node[machine.DENSE])]
         for each in sorted(each for each in fields if each >= MOST_DENSE):
             node[machine.SPARSE] += 1
             self._tables += [each, fields[each]]
-        node[machine.REQUIRED], node[machine.REQUIRED_COUNT] = len(self._tables), len(place.required)
-        for struct, column, path in place.required:
+        node[machine.REQUIRED], node[machine.REQUIRED_COUNT] = len(self._tables), len(reader.required)
+        for struct, column, path in reader.required:
             self._tables += [struct, column, self._field(path, machine.UNREAD)]
         return number
 
@@ -138,7 +138,7 @@ class Programs:
         ours = target.field
         path = f"{where}.{ours.name}" if where else ours.name
         theirs = ours if theirs is None else theirs
-        if target.at < 0 and target.place is None:
+        if target.at < 0 and target.content is None:
             at = self._field(path, machine.UNREAD)
             self._fields[at][machine.WIRE] = WIRES.get(ours.type, machine.VARINT)
         elif not readable(theirs, ours):
@@ -147,9 +147,9 @@ class Programs:
         else:
             at = self._field(path, _operation(target))
             self._describe(self._fields[at], theirs, target)
-            if target.place is not None:
+            if target.content is not None:
                 below = theirs.message_type  # None where the writer has bytes
-                self._fields[at][machine.CHILD] = self._node(below, target.place, path)
+                self._fields[at][machine.CHILD] = self._node(below, target.content, path)
         self._fields[at][machine.ONEOF] = target.oneof
         self._fields[at][machine.CLEAR], self._fields[at][machine.CLEAR_COUNT] = len(self._tables), len(target.clears)
         self._tables += target.clears

@@ -52,9 +52,9 @@ out, since the field has no presence."""
     DURATION,
 ) = range(13)
 """The encoding of a cell: up to `LISTED` as varints, then as four or eight bytes, then with a length. `SYMBOL` is
-the name of an enum's value, one of `SECOND` from `FIRST` on in `Plan.symbols`; `LISTED` is a number of a closed enum,
-one of `SECOND` in the table from `FIRST` on. `TIMESTAMP` and `DURATION` are microseconds, written as the fields of a
-message."""
+the name of an enum's value, one of `SECOND` from `FIRST` on in `ProtobufEncoding.symbols`; `LISTED` is a number of a
+closed enum, one of `SECOND` in the table from `FIRST` on. `TIMESTAMP` and `DURATION` are microseconds,
+written as the fields of a message."""
 UNCHECKED, NOT_NEGATIVE, FITS_WORD, NO_HIGH_WORD = range(4)
 """The check of a number: that it is not below 0; that it fits into 32 bits; that a DECIMAL of 128 bits fits into 64."""
 
@@ -71,7 +71,7 @@ _MAX_DIGITS = 10
 """Of a number of 32 bits."""
 
 
-class Plan(NamedTuple):
+class ProtobufEncoding(NamedTuple):
     """How a schema is written."""
 
     operations: Int64s
@@ -145,7 +145,7 @@ def unnamed(pool: Bytes, prefix: int, text: Bytes, span: int) -> tuple[int, bool
 
 
 @compiled
-def varint_of(plan: Plan, kind: int, first: int, count: int, text: Bytes, cell: int) -> tuple[int, int]:
+def varint_of(plan: ProtobufEncoding, kind: int, first: int, count: int, text: Bytes, cell: int) -> tuple[int, int]:
     """Return the bits of a varint, and the problem of the cell."""
     if kind == LOW_WORD:
         return cell & _LOW, FINE
@@ -214,7 +214,9 @@ def put_number(kind: int, data: Bytes, at: int, cell: int) -> int:
 
 
 @compiled
-def put_value(plan: Plan, op: int, cell: int, high: int, text: Bytes, data: Bytes, at: int) -> tuple[int, int]:
+def put_value(
+    plan: ProtobufEncoding, op: int, cell: int, high: int, text: Bytes, data: Bytes, at: int
+) -> tuple[int, int]:
     """Write a value that is not null, with its tag; return its start, and its problem."""
     here = plan.operations[op]
     kind, left_out = here[KIND], here[NULLS] == HAS_NO_PRESENCE
@@ -243,7 +245,7 @@ def put_value(plan: Plan, op: int, cell: int, high: int, text: Bytes, data: Byte
 
 
 @compiled
-def how_many(plan: Plan, first: int, count: int, cells: Cells) -> int:
+def how_many(plan: ProtobufEncoding, first: int, count: int, cells: Cells) -> int:
     """Return how many columns of a oneof have a value."""
     found = 0
     for index in range(first, first + count):
@@ -254,7 +256,7 @@ def how_many(plan: Plan, first: int, count: int, cells: Cells) -> int:
 
 
 @compiled
-def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, at: int) -> tuple[int, int]:
+def write(plan: ProtobufEncoding, cells: Cells, text: Bytes, row: int, output: Output, at: int) -> tuple[int, int]:
     """Write the value of one row so that it ends at ``at``; return its start, and its problem."""
     data, stack, pc, top = output.data, output.stack, 0, 0
     cells.row[0] = row
@@ -312,7 +314,7 @@ def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, at: i
 
 
 @compiled
-def run(plan: Plan, cells: Cells, text: Bytes, wanted: Bytes, output: Output) -> tuple[int, int]:
+def run(plan: ProtobufEncoding, cells: Cells, text: Bytes, wanted: Bytes, output: Output) -> tuple[int, int]:
     """Write the values of the wanted rows; return the last one that cannot be written, and its problem; or -1."""
     at = output.data.shape[0]
     rows, framed = wanted.shape[0], plan.frame.shape[0]

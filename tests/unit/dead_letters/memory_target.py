@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparkonce.connectors.sinks.target import TargetPlan, Task, TaskWriter
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.commit import Delivery, DeliveryPlan, look
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.offset_store.memory import MemoryOffsetStore
@@ -53,7 +53,7 @@ class MemoryTarget:
     def records(self, app_id: str) -> list[BatchRecord]:
         return [commit.record for commit in reversed(self.store.commits) if commit.record.app_id == app_id]
 
-    def begin(self, batch: Batch) -> Plan:
+    def begin(self, batch: Batch) -> DeliveryPlan:
         self.begun.append(batch)
         return Delivery(self.store, ORDERS[self.guarantee]).begin(batch)
 
@@ -61,7 +61,7 @@ class MemoryTarget:
         return ListWriter() if plan.writes_rows else None
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, DeliveryPlan)
         files = [row for part in parts for row in part]  # type: ignore[attr-defined]
         Delivery(self.store, ORDERS[self.guarantee]).finish(batch, plan, files)
 

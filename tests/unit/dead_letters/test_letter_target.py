@@ -21,7 +21,7 @@ from sparkonce.connectors.values.letters import COLUMN
 from sparkonce.exactly_once import commit as commit_module
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import Behind, clip, clipped
-from sparkonce.exactly_once.commit import Plan
+from sparkonce.exactly_once.commit import DeliveryPlan
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
@@ -302,7 +302,7 @@ def test_dead_letters_that_are_taken_back_while_a_batch_begins_stop_it() -> None
     """As when a decision about a transaction that has timed out is undone."""
 
     class Undoing(MemoryTarget):
-        def begin(self, batch: Batch) -> Plan:
+        def begin(self, batch: Batch) -> DeliveryPlan:
             plan = super().begin(batch)
             self.store.commits.clear()
             self.store.times_ms.clear()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.commit import MAX_CONFLICTS, Delivery, Plan
+from sparkonce.exactly_once.commit import MAX_CONFLICTS, Delivery, DeliveryPlan
 from sparkonce.exactly_once.decision import AlreadyWritten, Replay
 from sparkonce.exactly_once.errors import (
     DeliveryError,
@@ -335,7 +335,7 @@ def test_the_promises_hold_whatever_fails(lives: list[Run], guarantee: Guarantee
                 start = checkpoint * 2
                 incoming = batch(checkpoint, start, start + 2, f"a{attempts}", query)
                 delivery = Delivery(store, ORDERS[guarantee])
-                plan: Plan = delivery.begin(incoming)
+                plan: DeliveryPlan = delivery.begin(incoming)
                 if life.dies and attempts % 2:
                     break
                 delivery.finish(incoming, plan, [f"{start}", f"{start + 1}"] if plan.writes_rows else [])

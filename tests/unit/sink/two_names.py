@@ -16,7 +16,7 @@ from sparkonce.connectors.delta_sink.target import DeltaTarget
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.exactly_once.refusals import THE_TABLE, Place
+from sparkonce.exactly_once.refusals import THE_TABLE, StoreName
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
@@ -130,7 +130,7 @@ def _write(
         covered_twice=says and case.may_cover,
         begins_late=says and case.may_begin_late,
     )
-    place = Place("the table of dead letters", None) if case.kind == "dead letters" else THE_TABLE
+    place = StoreName("the table of dead letters", None) if case.kind == "dead letters" else THE_TABLE
     deliver(options, query_id, batch_id, spans, read_before, place)
 
 
@@ -140,7 +140,7 @@ def deliver(
     batch_id: int,
     spans: Mapping[PartitionKey, tuple[int, int]],
     read_before: Mapping[PartitionKey, int] = MappingProxyType({}),
-    place: Place = THE_TABLE,
+    place: StoreName = THE_TABLE,
     between: Callable[[], None] = lambda: None,
 ) -> None:
     """Write a batch without rows, and call ``between`` while its tasks would run."""

@@ -32,7 +32,7 @@ class Target:
     """The content of that column."""
     listed: Column | None = None
     """The list, if it is repeated."""
-    place: Place | None = None
+    content: MessageNode | None = None
     """Its content, if it is a message."""
     oneof: int = -1
     """The column that holds which field of its oneof is set."""
@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Place:
+class MessageNode:
     """A message at one position in the columns."""
 
     message: Descriptor
@@ -66,7 +66,7 @@ class Default:
     kind: t.DataType = field(default_factory=t.NullType)
 
 
-class Places:
+class MessageTree:
     """The positions of a reader's message."""
 
     def __init__(self, reader: Descriptor, layout: Layout, emit_defaults: bool) -> None:
@@ -79,13 +79,13 @@ class Places:
         self.maps: list[Column] = []
         self.lists: list[Column] = []
         self._required: list[tuple[int, int, str]] = []
-        self.root = self._place(reader, layout.root, -1, "")
+        self.root = self._node_of(reader, layout.root, -1, "")
         self.root.required = self._required
 
-    def _place(self, message: Descriptor, column: Column, struct: int, where: str) -> Place:
-        """Return the place of a message that is a struct."""
+    def _node_of(self, message: Descriptor, column: Column, struct: int, where: str) -> MessageNode:
+        """Return the node of a message that is a struct."""
         assert isinstance(column.kind, t.StructType)
-        made = Place(message)
+        made = MessageNode(message)
         unknown = set(column.kind.names) - set(message.fields_by_name)
         if unknown:
             raise ProtobufSchemaError(f"{where or message.full_name} has no field {min(unknown)}")
@@ -99,7 +99,7 @@ class Places:
         self._join_oneofs(message, made, column)
         return made
 
-    def _join_oneofs(self, message: Descriptor, made: Place, column: Column) -> None:
+    def _join_oneofs(self, message: Descriptor, made: MessageNode, column: Column) -> None:
         """Link the fields of a oneof, including those that are not read."""
         for oneof in message.oneofs:
             if len(oneof.fields) > 1 and any(each.number in made.targets for each in oneof.fields):
@@ -122,8 +122,8 @@ class Places:
             outer, self._required = self._required, []
             made = self._single(each, element, where)
             made.listed = column
-            if made.place is not None:
-                made.place.required = self._required
+            if made.content is not None:
+                made.content.required = self._required
             self._required = outer
             return made
         self._fill(each, column, parent)
@@ -133,7 +133,7 @@ class Places:
         if not isinstance(column.kind, t.MapType):
             raise _mismatch(each, column.kind, where)
         self.maps.append(column)
-        entry = Place(each.message_type)
+        entry = MessageNode(each.message_type)
         outer, self._required = self._required, []
         for number, below in zip((1, 2), column.children, strict=True):
             inner = each.message_type.fields_by_number[number]
@@ -153,12 +153,12 @@ class Places:
         if each.type in MESSAGES:
             name = each.message_type.full_name
             if isinstance(column.kind, t.StructType):
-                made.place = self._place(each.message_type, column, column.at, where)
+                made.content = self._node_of(each.message_type, column, column.at, where)
             elif isinstance(column.kind, _SECONDS.get(name, ())):
-                made.place = self._seconds(each.message_type, column)
+                made.content = self._seconds(each.message_type, column)
             elif name in WRAPPERS:
                 inner = each.message_type.fields_by_number[1]
-                made.place = Place(each.message_type, {1: self._single(inner, column, where)})
+                made.content = MessageNode(each.message_type, {1: self._single(inner, column, where)})
             else:
                 raise _mismatch(each, column.kind, where)
         elif each.type == F.TYPE_ENUM and isinstance(column.kind, t.StringType):
@@ -167,14 +167,14 @@ class Places:
             raise _mismatch(each, column.kind, where)
         return made
 
-    def _seconds(self, message: Descriptor, column: Column) -> Place:
-        """Return the place of seconds and nanoseconds, which become microseconds."""
+    def _seconds(self, message: Descriptor, column: Column) -> MessageNode:
+        """Return the node of seconds and nanoseconds, which become microseconds."""
         notes = [self._layout.spare(column.level) for _ in range(2)]
         targets = {
             number: Target(message.fields_by_number[number], note, kind)
             for number, note, kind in ((1, notes[0], t.LongType()), (2, notes[1], t.IntegerType()))
         }
-        return Place(message, targets, MICROS, notes[0], notes[1], column.at)
+        return MessageNode(message, targets, MICROS, notes[0], notes[1], column.at)
 
     def _fill(self, each: FieldDescriptor, column: Column, parent: int) -> None:
         """Note the default of an absent field, if it has one."""
@@ -191,10 +191,10 @@ def _within(column: Column) -> list[int]:
 
 def _notes(target: Target) -> list[int]:
     """Return the columns of notes in a field."""
-    if target.place is None:
+    if target.content is None:
         return []
-    found = [target.place.first, target.place.second] if target.place.close == MICROS else []
-    for each in target.place.targets.values():
+    found = [target.content.first, target.content.second] if target.content.close == MICROS else []
+    for each in target.content.targets.values():
         found += [each.oneof] if each.oneof >= 0 else []
         found += _notes(each)
     return found
