@@ -28,6 +28,7 @@ from sparkonce.exactly_once.decision import (
     Refused,
     Replay,
     Stored,
+    check_ranges,
     decide,
 )
 from sparkonce.exactly_once.errors import (
@@ -145,6 +146,8 @@ class Delivery:
             restore = restore_that_took_out(batch.record, rows.entries_since(-1), stateful=batch.stateful)
             if restore is not None:
                 raise restored(restore, batch, self._store_name)
+        if isinstance(decision, Fresh):
+            check_ranges(batch, {})
         if self.order.before_tasks:
             _check_room(snapshot, batch, self._store_name)
         return DeliveryPlan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
@@ -186,6 +189,8 @@ class Delivery:
                 decision = decide(seen, batch)
                 if not isinstance(decision, Fresh):
                     raise fenced(decision, batch, snapshot, plan.version, self._store_name)
+                if not commit.is_second:
+                    check_ranges(batch, snapshot.next_offsets(batch.record.moved))
                 commit = replace(commit, is_first=seen.others is not None)
             if commit.is_second:
                 _check_first_half(batch, plan, commit, snapshot, rows)

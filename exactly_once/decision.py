@@ -50,6 +50,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.errors import InternalError
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.other_apps import OtherApps
@@ -234,6 +235,22 @@ def decide(stored: Stored, batch: Batch) -> Decision:
         return skipping or AlreadyWritten()
     first = min(key for key, matches in at_start.items() if not matches)
     return Mismatch(first, stored.next_offsets[first], compared[first], query_is_known)
+
+
+def check_ranges(batch: Batch, stored: Mapping[PartitionKey, int]) -> None:
+    """Check what `Fresh` means, right before a commit: every range begins where the ``stored`` offset ends.
+
+    Raises:
+        InternalError: if one does not, or ends before it begins.
+    """
+    for (source, tp), extent in batch.record.ranges.items():
+        at = stored.get((source, tp), extent.follows)
+        if extent.end < extent.start or (extent.end > extent.start and at != extent.follows):
+            raise InternalError(
+                f"{batch}: internal error, nothing was committed: the range [{extent.start}, {extent.end}) of {tp} "
+                f"(source {source!r}) was to follow offset {extent.follows}, and {at} is stored. Report this message "
+                "with the files of the batch in the checkpoint's folders offsets and commits"
+            )
 
 
 def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay | ReusedBatchId | DifferentBatch:

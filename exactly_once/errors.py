@@ -7,6 +7,10 @@ class DeliveryError(RuntimeError):
     """A batch that must not be written as it is."""
 
 
+class InternalError(DeliveryError):
+    """An invariant does not hold, so sparkonce has a bug: better no rows than wrong ones."""
+
+
 class CheckpointError(DeliveryError):
     """Spark's checkpoint is missing something, or holds something that cannot be read or used by this query."""
 

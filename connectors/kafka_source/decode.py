@@ -163,13 +163,17 @@ class RecordDecoder:
         """Return the rows of the table of batches that consumers see and that reach into the wanted offsets.
 
         Raises:
-            CorruptBatchError: for a wrong checksum.
+            CorruptBatchError: for a wrong checksum, and for a batch that does not follow the one before.
 
         """
         table = scanned.table
+        base = table[:, kernel.BASE_OFFSET]
+        back = base[1:] <= (base + table[:, kernel.LAST_DELTA])[:-1]
+        if back.any():
+            raise self.corrupt(int(base[1:][back][0]), kernel.REASONS[kernel.BAD_ORDER])
         if aborted:
             table = table[committed_batches(data, table, aborted)]
-        base = table[:, kernel.BASE_OFFSET]
+            base = table[:, kernel.BASE_OFFSET]
         seen: Int64s = table[
             (table[:, kernel.ATTRIBUTES] & kernel.CONTROL == 0)
             & (base < end_offset)

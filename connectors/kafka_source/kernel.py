@@ -29,13 +29,14 @@ COLUMNS = 11
 COMPRESSION_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 
 # Statuses of `decode_batches`.
-OK, OVERRUN, BAD_VARINT, BAD_LENGTH, BAD_COUNT, BAD_TIMESTAMP, BAD_OFFSET = range(7)
+OK, OVERRUN, BAD_VARINT, BAD_LENGTH, BAD_COUNT, BAD_TIMESTAMP, BAD_OFFSET, BAD_ORDER = range(8)
 REASONS = {
     OVERRUN: "a record reaches past the end of its batch",
     BAD_VARINT: "a variable-length number does not end",
     BAD_LENGTH: "a length is negative, or the fields of a record do not fill it",
     BAD_COUNT: "the batch does not hold as many records as its header says",
     BAD_OFFSET: "a record's offset lies outside its batch",
+    BAD_ORDER: "a record's offset is not above that of the record before",
 }
 
 # Statuses of `scan_batches` besides OK.
@@ -44,8 +45,8 @@ OLD_FORMAT, BAD_HEADER = 10, 11
 # Slots of the state of `decode_batches`; the count of nulls follows the bytes used by the same column.
 STATUS, ROWS, FAILED_OFFSET, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS = range(7)
 HEADERS, HEADER_LISTS, HEADER_KEY_BYTES, HEADER_KEY_NULLS, HEADER_VALUE_BYTES, HEADER_VALUE_NULLS = range(7, 13)
-FAILED_TIME = 13
-STATE_SLOTS = 14
+FAILED_TIME, NEXT_OFFSET = 13, 14
+STATE_SLOTS = 15
 
 # Which columns `decode_batches` writes; the others are skipped, and their buffers may be empty.
 KEYS, VALUES, OFFSETS, TIMES, TIME_TYPES, WITH_HEADERS, RAW_TIMES = 1, 2, 4, 8, 16, 32, 64
@@ -246,6 +247,10 @@ def _decode_batch(
         if offset_delta < 0 or offset_delta > header[LAST_DELTA]:
             return BAD_OFFSET
         offset = header[BASE_OFFSET] + offset_delta
+        if offset < state[NEXT_OFFSET]:
+            state[FAILED_OFFSET] = offset
+            return BAD_ORDER
+        state[NEXT_OFFSET] = offset + 1
         if start_offset <= offset < end_offset:
             state[FAILED_OFFSET] = offset
             row = state[ROWS]

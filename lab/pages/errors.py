@@ -14,6 +14,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "DeliveryError": (
             "The kind of all errors below it in this table. Look at the class that the message begins with."
         ),
+        "InternalError": "Report it: sparkonce has a bug. Nothing of the batch was committed.",
         "OffsetMismatchError": (
             "Start with a new `checkpointLocation`, and `offsetStore` with the same `appId` on the source: "
             "[when a query stops](guarantees.md#what-to-do-when-a-query-stops)."

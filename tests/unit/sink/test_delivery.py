@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparkonce.exactly_once import commit as commit_module
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import MAX_CONFLICTS, Delivery, DeliveryPlan
-from sparkonce.exactly_once.decision import AlreadyWritten, Replay
+from sparkonce.exactly_once.decision import AlreadyWritten, Fresh, Replay
 from sparkonce.exactly_once.errors import (
     DeliveryError,
     FencedError,
+    InternalError,
     OffsetMismatchError,
     StatefulRestartError,
     UnknownOutcomeError,
@@ -26,6 +28,7 @@ from sparkonce.offset_store.memory import MemoryOffsetStore, MemorySnapshot
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Commit, FileT, Writes
 from sparkonce.offset_store.store import Snapshot, SnapshotSource
+from tests.cases import each_case
 
 KEY = ("s", TopicPartition("t", "id", 0))
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
@@ -118,6 +121,21 @@ def test_a_replay_writes_nothing(guarantee: Guarantee) -> None:
     assert not plan.writes_rows
     assert not deliver(store, batch(0, 0, 1, "third"), [], guarantee)
     assert rows(store) == ["f"]
+
+
+@each_case("guarantee", list(Guarantee))
+def test_a_wrong_decision_commits_nothing(guarantee: Guarantee) -> None:
+    """Planted: every batch is fresh. A range that leaves a gap, overlaps or ends before it begins is a bug of ours."""
+    for start, end in ((11, 20), (9, 20), (10, 9)):
+        store = new_store()
+        deliver(store, batch(0, 0, 10), ["f"], guarantee)
+        before = len(store.commits)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commit_module, "decide", lambda *_: Fresh())
+            with pytest.raises(InternalError, match=rf"nothing was committed: the range \[{start}, {end}\) of t-0"):
+                deliver(store, batch(1, start, end), ["g"], guarantee)
+        assert len(store.commits) == before
+    assert not deliver(store, batch(0, 0, 10, "again"), [], guarantee)
 
 
 def test_a_lost_checkpoint_writes_nothing_twice() -> None:

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from sparkonce.connectors.kafka_source import decode as decode_module
+from sparkonce.connectors.kafka_source import kernel
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError, RecordDecoder
 from sparkonce.connectors.values.options import ALL_COLUMNS, COLUMNS, arrow_schema
 from sparkonce.kafka.protocol.fetch import AbortedTransaction
 from sparkonce.kafka.protocol.records import Record, encode_batch, write_crc
+from tests.cases import each_case
 from tests.chance import examples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -193,6 +195,29 @@ def test_old_formats_are_refused_with_what_to_do() -> None:
 def test_a_timestamp_beyond_spark_s_range_is_an_error_not_another_time() -> None:
     with pytest.raises(CorruptBatchError, match="which does not fit into Spark"):
         decode(encode_batch([Record(None, b"a", timestamp=1 << 62)]))
+
+
+@each_case("codec", CODECS)
+def test_offsets_that_go_back_or_come_twice_are_never_rows(codec: int) -> None:
+    """Planted with right checksums: batches of a fetch, and records of a batch, each follow those before."""
+    one = Record(b"", b"1", -1)
+    first, second = encode_batch([one, one], compression=codec), encode_batch([one, one], compression=codec)
+    for base in (0, 1):
+        second[:8] = base.to_bytes(8, "big")
+        with pytest.raises(CorruptBatchError, match=f"at offset {base}: a record's offset is not above that of"):
+            decode(first + second)
+    second[:8] = (2).to_bytes(8, "big")
+    assert [each["offset"] for each in decode(first + second)] == [0, 1, 2, 3]
+
+
+def test_records_of_a_batch_whose_offsets_go_back_are_never_rows() -> None:
+    batch = encode_batch([Record(None, b"1", 0), Record(None, b"2", 0)])
+    second = len(batch) - (len(batch) - kernel.BATCH_HEADER_SIZE) // 2
+    assert batch[second + 3] == 2, "its offset delta, 1 in zig-zag"
+    batch[second + 3] = 0
+    write_crc(batch)
+    with pytest.raises(CorruptBatchError, match="at offset 0: a record's offset is not above that"):
+        decode(batch)
 
 
 def test_bytes_that_do_not_inflate_are_named() -> None:
