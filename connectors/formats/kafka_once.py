@@ -25,8 +25,16 @@ from sparkonce.connectors.kafka_source.options import FORMAT, OPTIONS, SourceOpt
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.values.registered import columns_of_latest, resolved
+from sparkonce.kafka.client.client import Client
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.options import OptionError
 from sparkonce.shipping import Shipped
+
+
+def _settled_group(client: Client, group_id: str, app_id: str) -> KafkaGroupOffsets:
+    from sparkonce.connectors.kafka_sink.before_reading import settled_group
+
+    return settled_group(client, group_id, app_id)
 
 
 class KafkaOnceDataSource(DataSource, metaclass=Shipped):
@@ -89,7 +97,8 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
                 "rows, another version could find other dead letters. Set handOver=ranges, where the sink notes which "
                 f"version it was, or {chosen}, the latest now"
             )
-        return KafkaOnceStreamReader(options, HandOver.of(self.options) if options.hands_over_ranges else None)
+        hand_over = HandOver.of(self.options) if options.hands_over_ranges else None
+        return KafkaOnceStreamReader(options, hand_over, _settled_group)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.

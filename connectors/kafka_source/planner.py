@@ -39,11 +39,13 @@ from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
 from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from sparkonce.offset_store import open_store
-from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
+from sparkonce.offset_store.group import GroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+SettledGroup = Callable[[Client, str, str], GroupOffsets]
+"""Returns a group of an id for an application, whose offsets are not those of a decision that must be reverted."""
 
 _NOTHING = Line(SourceOffset("", {}), ours=True)
 
@@ -51,8 +53,10 @@ _NOTHING = Line(SourceOffset("", {}), ours=True)
 class Planner:
     """Plans the batches of one query."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, settled_group: SettledGroup | None = None) -> None:
+        """Plan by ``options``; ``settled_group`` is needed for offsets that are stored in a group."""
         self._options = options
+        self._settled_group = settled_group
         self._client = Client(options.settings)
         self._lines: list[tuple[Mapping[str, Any], Line]] = []
         """The last lines of the checkpoint: the end of a batch is used twice, for its tasks and as the next start."""
@@ -424,24 +428,15 @@ class Planner:
     def _stored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
         if self._options.offset_store is None:
             return {}
-        store = open_store(
-            self._options.offset_store,
-            self._options.app_id or "",
-            self._options.storage_options or None,
-            groups=self._group,
-        )
+        app_id, settled = self._options.app_id or "", self._settled_group
+        groups = None if settled is None else lambda group_id: settled(self._client, group_id, app_id)
+        store = open_store(self._options.offset_store, app_id, self._options.storage_options or None, groups=groups)
         source = self._options.source
         offsets = store.read(source, partitions)
         epochs = store.epochs(source, offsets)
         stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
         parted = self._parted(stored, {})
         return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
-
-    def _group(self, group_id: str) -> KafkaGroupOffsets:
-        # imported lazily: only a query that starts from a group's offsets needs code of the sink
-        from sparkonce.connectors.kafka_sink.before_reading import settled_group
-
-        return settled_group(self._client, group_id, self._options.app_id or "")
 
 
 def _by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:

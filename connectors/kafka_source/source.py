@@ -27,7 +27,7 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
-from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.planner import Planner, SettledGroup
 from sparkonce.connectors.kafka_source.planning import TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition, ReadCount
 from sparkonce.connectors.kafka_source.resolving import Offsets, leave_open
@@ -96,10 +96,13 @@ class _Planned:
 class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """Reads a stream; every end offset carries where its checkpoint began (see `offset_store.offsets`)."""
 
-    def __init__(self, options: SourceOptions, hand_over: HandOver | None = None) -> None:
-        """Read records, or with ``hand_over`` only return the ranges in which they are."""
+    def __init__(
+        self, options: SourceOptions, hand_over: HandOver | None = None, settled_group: SettledGroup | None = None
+    ) -> None:
+        """Read records, or with ``hand_over`` only return the ranges in which they are; for the rest see `Planner`."""
         self._options = options
         self._hand_over = hand_over
+        self._settled_group = settled_group
         self._starting = options.for_stream()
         self._planner: Planner | None = None
         self._committer: GroupCommitter | None = None
@@ -246,15 +249,15 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
 
     def _plan(self) -> Planner:
         if self._planner is None:
-            self._planner = _planner(self._options)
+            self._planner = _planner(self._options, self._settled_group)
         if self._ahead is not None:
             self._ahead.wait()
         return self._planner
 
 
-def _planner(options: SourceOptions) -> Planner:
+def _planner(options: SourceOptions, settled_group: SettledGroup | None = None) -> Planner:
     options.warn_of_group()
-    return Planner(options)
+    return Planner(options, settled_group)
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:

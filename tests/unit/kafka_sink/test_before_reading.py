@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.connectors.kafka_sink.driver import Driver
-from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 from sparkonce.exactly_once.transactions import DecisionFormatError
 from sparkonce.kafka.client.client import Client, KafkaUnreachableError
 from tests.unit.kafka_sink.pipeline import INPUT, Application, Written, all_rows, committed_rows
@@ -31,7 +30,8 @@ def begins_at(application: Application) -> set[int]:
         "startingOffsets": "earliest",
     }
     with application.machine.process(application.machine.new_pid()):
-        reader = KafkaOnceStreamReader(SourceOptions.read(options))
+        source = KafkaOnceDataSource(options)
+        reader = source.streamReader(source.schema())
         document = reader.initialOffset()
     partitions = document["topics"][INPUT]["partitions"]
     return {position["next"] for position in partitions.values()}
