@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import os
-import re
 import signal
+import socket
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from sparkonce.broker_lite.config import ConfigError, read_properties
 from sparkonce.jobs.shared.arguments import whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.kafka.client.settings import read_servers
 
 WAIT_S = 0.1
 """The maximal delay of handling a signal."""
+_CONNECT_S = 5.0
+"""How long a broker may take to accept a connection, before it counts as one that does not answer."""
+_BOOTSTRAP_S = 30.0
+"""How long one attempt to get the cluster's metadata may take."""
 
-_LIBRDKAFKA_NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
-"""Settings of the Java clients with another name in librdkafka; most have the same name, or an alias."""
+_OTHER_NAMES = {
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+"""Settings whose name in kafka-python is not Kafka's with underscores."""
+_DEFAULTS = {**KafkaProducer.DEFAULT_CONFIG, **KafkaConsumer.DEFAULT_CONFIG}
 
 _USE_INSTEAD = {
     "sasl.jaas.config": "sasl.username and sasl.password",
@@ -36,8 +51,6 @@ _USE_INSTEAD = {
     "key.deserializer": "nothing: keys are shown as text",
     "value.deserializer": "nothing: values are shown as text",
 }
-
-_CONNECTION_SETTINGS = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "enable.ssl.")
 
 
 class VerifiableError(Exception):
@@ -82,61 +95,57 @@ class Stop:
         self._signals += 1
 
 
-class BrokerWatch:
-    """Receives librdkafka's connection errors, and reports each outage once.
+class BrokerWatch(logging.Handler):
+    """Notes that kafka-python complains, looks whether any broker accepts connections, and reports each outage once."""
 
-    librdkafka logs every attempt to connect, some twenty per second. These arrive as errors too, so its log
-    is limited to emergencies, unless the settings say otherwise.
-    """
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._servers = settings["bootstrap.servers"]
-        self._given = settings
+    def __init__(self, servers: str) -> None:
+        super().__init__(logging.WARNING)
+        self._servers = servers
+        self._doubtful = False
         self._reason = ""
-        self._down = False
-        self._told: set[int] = set()
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Return the client's settings, with the error callback and log level."""
-        return {"log_level": "2", **self._given, "error_cb": self.note}
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Note that kafka-python logs a problem; it goes on by retrying."""
+        self._doubtful = True
 
-    def note(self, error: KafkaError) -> None:
-        """Handle a client-wide error; the client recovers by retrying."""
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._down = True
-        else:
-            self._reason = _ATTEMPT.sub("", error.str())
-        if error.code() not in _ATTEMPTS and error.code() not in self._told:
-            self._told.add(error.code())
+    def look(self) -> None:
+        """Look whether any broker is there, if there is reason to doubt it."""
+        if self._doubtful and not self.is_down:
+            self._doubtful = False
+            self.reaches_any()
+
+    def reaches_any(self) -> bool:
+        """Return whether any broker accepts a connection."""
+        reason = ""
+        for address in read_servers(self._servers):
+            try:
+                socket.create_connection(address, _CONNECT_S).close()
+            except OSError as error:
+                reason = str(error)
+            else:
+                return True
+        told, self._reason = self.is_down, reason
+        if not told:
             print(f"waiting: {self.state}", file=sys.stderr, flush=True)
+        return False
 
     def answered(self) -> None:
         """Note a broker's response: the outage is over, and a new one is reported again."""
-        self._down = False
         self._reason = ""
-        self._told.clear()
 
     @property
     def is_down(self) -> bool:
         """Whether no broker could be reached, and none has answered since."""
-        return self._down
+        return bool(self._reason)
 
     @property
     def state(self) -> str:
         """Describe the current problem; "" if none is known."""
-        if self._down:
-            return f"no broker answers at {self._servers}" + (f": {self._reason}" if self._reason else "")
-        return self._reason
+        return f"no broker answers at {self._servers}: {self._reason}" if self._reason else ""
 
     def explain(self, message: str) -> str:
         """Add the current problem to a message."""
         return f"{message}; {self.state}" if self.state and self.state not in message else message
-
-
-_ATTEMPTS = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE})
-"""Errors of one connection, repeated with every attempt: the reasons when all brokers are down."""
-_ATTEMPT = re.compile(r" \(after \d+ms in state [A-Z_]+[^)]*\)")
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,46 +184,71 @@ def _max_messages(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{error}, or -1 for no end") from error
 
 
-def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, str | None]) -> dict[str, str]:
-    """Return librdkafka's settings: of the file, then of the command line (`given`; None means the file's).
+def client_settings(
+    options: argparse.Namespace, kind: str, given: Mapping[str, str | None], known: Collection[str]
+) -> dict[str, Any]:
+    """Return kafka-python's settings: of the file, then of the command line (`given`; None means the file's).
+
+    One file may serve both clients, so what only the other one knows is ignored.
 
     Args:
         options: the command line, as `add_common_arguments` declares it.
         kind: the default name of the client.
         given: further settings from options of the command line.
+        known: all settings that this client has.
 
     Raises:
-        VerifiableError: for an unreadable file, a setting of Java only, or if no broker is named.
+        VerifiableError: for a file or setting that cannot be read, a setting of Java only, or if no broker is named.
     """
     try:
-        settings = read_properties(options.command_config) if options.command_config else {}
+        texts = read_properties(options.command_config) if options.command_config else {}
     except ConfigError as error:
         raise VerifiableError(str(error)) from error
     chosen = {"bootstrap.servers": options.bootstrap_servers, "client.id": options.client_id, **given}
-    settings.update({name: value for name, value in chosen.items() if value is not None})
-    if not settings.get("bootstrap.servers"):
+    texts.update({name: value for name, value in chosen.items() if value is not None})
+    if not texts.get("bootstrap.servers"):
         raise VerifiableError("no broker is named: give --bootstrap-servers, or bootstrap.servers in --command-config")
-    for name in settings:
-        if name in _USE_INSTEAD:
-            raise VerifiableError(f"{name} is a setting of Java's clients only; use {_USE_INSTEAD[name]}")
-    settings.setdefault("client.id", f"{kind}-{os.getpid()}")
-    return {_LIBRDKAFKA_NAMES.get(name, name): value for name, value in settings.items()}
+    texts.setdefault("client.id", f"{kind}-{os.getpid()}")
+    settings = dict(_setting(name, text) for name, text in texts.items())
+    try:
+        read_servers(settings["bootstrap_servers"])
+    except ValueError as error:
+        raise VerifiableError(f"bootstrap.servers: {error}") from error
+    return {name: value for name, value in settings.items() if name in known}
 
 
-def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings for connections, for an admin client."""
-    return {name: value for name, value in settings.items() if name.startswith(_CONNECTION_SETTINGS)}
+def _setting(name: str, text: str) -> tuple[str, Any]:
+    """Return kafka-python's name of a setting, and its value, whose type is that of its default.
+
+    No message shows the value: it may be a secret.
+    """
+    if name in _USE_INSTEAD:
+        raise VerifiableError(f"{name} is a setting of Java's clients only; use {_USE_INSTEAD[name]}")
+    key = _OTHER_NAMES.get(name, name.replace(".", "_"))
+    default = _DEFAULTS.get(key, ())
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise VerifiableError(f"{name} is true or false")
+        return key, text == "true"
+    if isinstance(default, int | float) or key.endswith("_bytes"):
+        try:
+            return key, text if text == "all" else int(text)
+        except ValueError as error:
+            raise VerifiableError(f"{name} is a whole number") from error
+    if default is None or isinstance(default, str):
+        return key, None if text == "none" and default is None else text
+    raise VerifiableError(f"{name} is no setting that kafka-python reads from text")
 
 
 class VerifiableClient(ABC):
     """One run of a client."""
 
-    def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
+    def __init__(self, options: argparse.Namespace, settings: dict[str, Any], events: EventWriter, stop: Stop) -> None:
         self._options = options
         self._settings = settings
         self._events = events
         self._stop = stop
-        self.watch = BrokerWatch(settings)
+        self.watch = BrokerWatch(settings["bootstrap_servers"])
         self._deadline = math.inf if options.timeout is None else time.monotonic() + options.timeout
 
     @abstractmethod
@@ -225,10 +259,23 @@ class VerifiableClient(ABC):
     def _is_late(self) -> bool:
         return time.monotonic() > self._deadline
 
+    def _connect(self, make: Callable[..., Any], until: float) -> Any:
+        """Return a client of kafka-python, which needs a broker to begin; None if none answers, or a signal comes."""
+        while not self._stop.requested and (left_s := until - time.monotonic()) > 0:
+            if self.watch.reaches_any():
+                try:
+                    client = make(**self._settings, bootstrap_timeout_ms=max(1, int(1000 * min(left_s, _BOOTSTRAP_S))))
+                except KafkaTimeoutError:
+                    continue
+                self.watch.answered()
+                return client
+            time.sleep(min(left_s, WAIT_S))
+        return None
+
 
 def run_client(
     make: type[VerifiableClient],
-    settings_of: Callable[[argparse.Namespace], dict[str, str]],
+    settings_of: Callable[[argparse.Namespace], dict[str, Any]],
     options: argparse.Namespace,
 ) -> int:
     """Run a client to its end; return the exit status. An error is printed as an event, and on standard error."""
@@ -237,17 +284,30 @@ def run_client(
     except VerifiableError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
-    events, stop = EventWriter(settings["client.id"]), Stop()
+    events, stop = EventWriter(settings["client_id"]), Stop()
     stop.listen()
     client = make(options, settings, events, stop)
+    logging.getLogger("kafka").addHandler(client.watch)
     try:
         return GOOD if client.run() else FAILED
     except BrokenPipeError:
         # The reader has gone; the interpreter would fail again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except (VerifiableError, KafkaException) as error:
-        message = client.watch.explain(error.args[0].str() if isinstance(error, KafkaException) else str(error))
+    except (VerifiableError, KafkaError, ValueError) as error:
+        message = client.watch.explain(str(error))
         events.write("client_error", message=message)
         print(f"error: {message}", file=sys.stderr)
         return FAILED
+
+
+def run_main(
+    name: str,
+    add_arguments: Callable[[argparse.ArgumentParser], None],
+    run: Callable[[argparse.Namespace], int],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Run one of the two modules by its command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog=f"python -m sparkonce.jobs.verifiable.{name}")
+    add_arguments(parser)
+    return run(parser.parse_args(arguments))

@@ -3,10 +3,9 @@
     python -m sparkonce.jobs.verifiable.consumer --bootstrap-servers localhost:9092 --topic t --group-id g --verbose
 
 Theory of operation: in the spirit of Apache Kafka's VerifiableConsumer (org.apache.kafka.tools), with the same names,
-on librdkafka. Records are read one at a time, so that a rebalance, which librdkafka announces from within the same
-call, is in the history exactly between the records before and after it. A poll ends when no more records are
-available; then it is reported, and its offsets are committed. `lab.history` checks the output; docs/histories.md
-lists the events.
+on kafka-python. A poll is reported, and its offsets are committed, before the next one, in which a rebalance may
+happen: so that is in the history exactly between the records before and after it. `lab.history` checks the output;
+docs/histories.md lists the events.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import closing
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError
 
 from sparkonce.jobs.shared.arguments import whole_number
 from sparkonce.jobs.verifiable.client import (
@@ -29,32 +29,23 @@ from sparkonce.jobs.verifiable.client import (
     VerifiableError,
     add_common_arguments,
     client_settings,
-    connection_settings,
     run_client,
+    run_main,
 )
 
 REQUEST_S = 30.0
 """Timeout of requests for offsets and partitions."""
-
-_GIVE_UP = frozenset(
-    {
-        KafkaError._AUTO_OFFSET_RESET,
-        KafkaError._AUTHENTICATION,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
-"""Non-retriable errors; librdkafka retries after any other."""
+TOPIC_S = 1
+"""How often a member looks whether a topic that was missing has been created."""
 
 
-class VerifiableConsumer(VerifiableClient):
+class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: ignore[misc]
     """One run of the consumer."""
 
-    def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
+    def __init__(self, options: argparse.Namespace, settings: dict[str, Any], events: EventWriter, stop: Stop) -> None:
         super().__init__(options, settings, events, stop)
         self._consumer: Any = None
         self._consumed = 0
-        self._poll: list[Any] = []
         self._assigned: dict[int, int] = {}
         """Partition -> everything below this offset has been read."""
         self._log_starts: dict[int, int] = {}
@@ -64,126 +55,104 @@ class VerifiableConsumer(VerifiableClient):
         """Consume until the end; return whether it was reached.
 
         Raises:
-            VerifiableError, KafkaException: if it cannot continue to read.
+            VerifiableError, KafkaError: if it cannot continue to read.
         """
-        options = self._options
-        self._consumer = Consumer(self.watch.settings)
         self._events.write(
             "startup_complete",
-            group_id=options.group_id,
-            isolation_level=self._settings["isolation.level"],
-            reset_policy=options.reset_policy,
+            group_id=self._options.group_id,
+            isolation_level=self._settings["isolation_level"],
+            reset_policy=self._options.reset_policy,
         )
         try:
-            if options.assign is not None or options.until_end:
-                self._look_up_offsets()
-            if options.assign is None:
-                self._consumer.subscribe(
-                    [options.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-                )
-            else:
-                self._assign()
+            self._consumer = self._connect(KafkaConsumer, self._deadline)
+            if self._consumer is not None:
+                self._begin()
             return self._consume()
         finally:
-            self._consumer.close()
+            if self._consumer is not None:
+                self._consumer.close(timeout_ms=int(1000 * self._request_s()))
             self._events.write("shutdown_complete")
+
+    def _begin(self) -> None:
+        if self._options.assign is not None or self._options.until_end:
+            self._look_up_offsets()
+        if self._options.assign is None:
+            self._consumer.subscribe([self._options.topic], listener=self)
+        else:
+            self._assign()
 
     def _consume(self) -> bool:
         while not self._stop.requested:
+            if self._is_late:
+                raise VerifiableError(f"not done within {self._options.timeout} s, after {self._consumed} records")
             self._poll_once()
             if self._options.until_end and self._at_end():
                 self._note_end()
                 return True
             if self._consumed == self._options.max_messages:
                 return True
-            if self._is_late:
-                raise VerifiableError(f"not done within {self._options.timeout} s, after {self._consumed} records")
         return True
 
     def _poll_once(self) -> None:
         """Read the available records, up to `max_poll_records`, waiting for the first."""
-        wait_s = WAIT_S
-        while len(self._poll) < self._options.max_poll_records and self._consumed != self._options.max_messages:
-            message = self._consumer.poll(wait_s)
-            if message is None:
-                break
-            wait_s = 0
-            self._take(message)
-        self._end_poll()
-
-    def _take(self, message: Any) -> None:
-        error = message.error()
-        if error is None:
-            self._consumed += 1
+        left = self._options.max_messages - self._consumed
+        most = self._options.max_poll_records if left < 0 else min(left, self._options.max_poll_records)
+        try:
+            found = self._consumer.poll(int(1000 * WAIT_S), most) if most else {}
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            found = {}
+        self.watch.look()
+        for tp, messages in found.items():
             self.watch.answered()
-            self._poll.append(message)
-            self._assigned[message.partition()] = message.offset() + 1
-            if self._options.verbose:
-                record = {"key": _text(message.key()), "value": _text(message.value()), "topic": message.topic()}
-                self._events.write("record_data", **record, partition=message.partition(), offset=message.offset())
-        elif error.code() == KafkaError._PARTITION_EOF:
-            # The readable end: past transaction markers, which no poll returns.
-            if message.partition() in self._assigned:
-                self._assigned[message.partition()] = message.offset()
-        elif error.fatal() or error.code() in _GIVE_UP:
-            raise KafkaException(error)
-        else:
-            self.watch.note(error)
+            self._consumed += len(messages)
+            self._assigned[tp.partition] = messages[-1].offset + 1
+            for message in messages if self._options.verbose else ():
+                record = {"key": _text(message.key), "value": _text(message.value), "topic": message.topic}
+                self._events.write("record_data", **record, partition=message.partition, offset=message.offset)
+        self._end_poll({tp: [message.offset for message in messages] for tp, messages in found.items()})
 
-    def _end_poll(self, commit: bool = True) -> None:
-        """Report the records since the last call as one poll, and commit their offsets."""
-        records, self._poll = self._poll, []
-        if not records:
+    def _end_poll(self, offsets: dict[Any, list[int]]) -> None:
+        """Report records as one poll, and commit their offsets."""
+        if not offsets:
             return
-        offsets: dict[int, list[int]] = {}
-        for message in records:
-            offsets.setdefault(message.partition(), []).append(message.offset())
         partitions = [
             {
-                "topic": self._options.topic,
-                "partition": partition,
+                "topic": tp.topic,
+                "partition": tp.partition,
                 "count": len(those),
                 "minOffset": min(those),
                 "maxOffset": max(those),
             }
-            for partition, those in offsets.items()
+            for tp, those in offsets.items()
         ]
-        self._events.write("records_consumed", count=len(records), partitions=partitions)
-        if self._options.assign is not None:
-            return
-        nexts = [TopicPartition(self._options.topic, number, max(those) + 1) for number, those in offsets.items()]
-        if self._options.enable_autocommit:
-            self._consumer.store_offsets(offsets=nexts)
-        elif commit:
-            self._commit(nexts)
+        self._events.write("records_consumed", count=sum(map(len, offsets.values())), partitions=partitions)
+        if self._options.assign is None and not self._options.enable_autocommit:
+            self._commit({tp: max(those) + 1 for tp, those in offsets.items()})
 
-    def _commit(self, nexts: list[Any]) -> None:
-        shown = [{"topic": each.topic, "partition": each.partition, "offset": each.offset} for each in nexts]
+    def _commit(self, nexts: dict[Any, int]) -> None:
+        shown = [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in nexts.items()]
         try:
-            self._consumer.commit(offsets=nexts, asynchronous=False)
-        except KafkaException as error:
+            offsets = {tp: OffsetAndMetadata(offset, "", -1) for tp, offset in nexts.items()}
+            self._consumer.commit(offsets, timeout_ms=int(1000 * self._request_s()))
+        except KafkaError as error:
             # Others have the partitions now, or the broker is unavailable: the next consumer reads these records again.
-            self._events.write("offsets_committed", offsets=shown, success=False, error=error.args[0].str())
+            self._events.write("offsets_committed", offsets=shown, success=False, error=str(error))
         else:
             self._events.write("offsets_committed", offsets=shown, success=True)
 
-    def _on_assign(self, _: Any, partitions: list[Any]) -> None:
-        self._end_poll()
-        self._assigned.update({each.partition: -1 for each in partitions})
-        self._events.write("partitions_assigned", partitions=_named(partitions))
+    def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
+        """Report an assignment; kafka-python calls it within a poll, from its thread."""
+        self._assigned.update({each.partition: -1 for each in assigned})
+        self._events.write("partitions_assigned", partitions=_named(assigned))
 
-    def _on_revoke(self, _: Any, partitions: list[Any]) -> None:
-        self._end_poll()
-        self._forget(partitions)
-
-    def _on_lost(self, _: Any, partitions: list[Any]) -> None:
-        self._end_poll(commit=False)
-        self._forget(partitions)
-
-    def _forget(self, partitions: list[Any]) -> None:
-        for each in partitions:
+    def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
+        """Report partitions that are given up, or lost."""
+        for each in revoked:
             self._assigned.pop(each.partition, None)
-        self._events.write("partitions_revoked", partitions=_named(partitions))
+        if revoked:
+            self._events.write("partitions_revoked", partitions=_named(revoked))
 
     def _assign(self) -> None:
         """Assign partitions without a group, starting by the reset policy."""
@@ -193,31 +162,37 @@ class VerifiableConsumer(VerifiableClient):
             raise VerifiableError(f"topic {self._options.topic} has no partition {min(missing)}")
         begins = self._targets if self._options.reset_policy == "latest" else self._log_starts
         self._assigned = {number: begins[number] for number in chosen}
-        self._consumer.assign([TopicPartition(self._options.topic, number, begins[number]) for number in chosen])
+        places = {TopicPartition(self._options.topic, number): begins[number] for number in chosen}
+        self._consumer.assign(list(places))
+        for place, offset in places.items():
+            self._consumer.seek(place, offset)
         shown = [{"topic": self._options.topic, "partition": each, "offset": begins[each]} for each in chosen]
         self._events.write("partitions_assigned", partitions=shown)
 
     def _look_up_offsets(self) -> None:
         """Request the current start and end of each partition, including open transactions."""
-        topic = self._consumer.list_topics(self._options.topic, self._request_s()).topics[self._options.topic]
-        self.watch.answered()
-        if topic.error is not None:
-            raise VerifiableError(f"topic {self._options.topic}: {topic.error.str()}")
-        admin = AdminClient({"log_level": "2", **connection_settings(self._settings)})
-        self._log_starts = self._ask(admin, topic.partitions, OffsetSpec.earliest())
-        self._targets = self._ask(admin, topic.partitions, OffsetSpec.latest())
+        uncommitted = {**self._settings, "group_id": None, "isolation_level": "read_uncommitted"}
+        with closing(KafkaConsumer(**uncommitted, bootstrap_timeout_ms=int(1000 * self._request_s()))) as asking:
+            numbers = asking.partitions_for_topic(self._options.topic)
+            if not numbers:
+                raise VerifiableError(f"topic {self._options.topic}: there is no such topic, or it may not be read")
+            places = [TopicPartition(self._options.topic, number) for number in numbers]
+            for ask, found in (
+                (asking.beginning_offsets, self._log_starts),
+                (asking.end_offsets, self._targets),
+            ):
+                answer = ask(places, timeout_ms=int(1000 * self._request_s()))
+                found.update({place.partition: offset for place, offset in answer.items()})
 
     def _request_s(self) -> float:
         return max(WAIT_S, min(REQUEST_S, self._deadline - time.monotonic()))
 
-    def _ask(self, admin: Any, partitions: Any, which: Any) -> dict[int, int]:
-        wanted = {TopicPartition(self._options.topic, number): which for number in partitions}
-        answers = admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._request_s()
-        )
-        return {each.partition: answer.result().offset for each, answer in answers.items()}
-
     def _at_end(self) -> bool:
+        for place in self._consumer.assignment():
+            # The readable end is past transaction markers, which no poll returns.
+            position = self._consumer.position(place, timeout_ms=0) if place.partition in self._assigned else None
+            if position is not None:
+                self._assigned[place.partition] = position
         return bool(self._assigned) and all(self._assigned[each] >= self._targets[each] for each in self._assigned)
 
     def _note_end(self) -> None:
@@ -233,8 +208,8 @@ class VerifiableConsumer(VerifiableClient):
         self._events.write("end_reached", partitions=partitions, final=self._options.final)
 
 
-def _named(partitions: list[Any]) -> list[dict[str, Any]]:
-    return [{"topic": each.topic, "partition": each.partition} for each in partitions]
+def _named(partitions: Collection[Any]) -> list[dict[str, Any]]:
+    return [{"topic": each.topic, "partition": each.partition} for each in sorted(partitions)]
 
 
 def _text(content: bytes | None) -> str | None:
@@ -297,19 +272,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _settings(options: argparse.Namespace) -> dict[str, str]:
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
     given = {
-        # Without a group, librdkafka still requires a name, and never uses it.
-        "group.id": options.group_id or "verifiable-consumer-without-group",
+        "group.id": options.group_id,
         "isolation.level": options.isolation_level,
-        "auto.offset.reset": {"none": "error"}.get(options.reset_policy, options.reset_policy),
-        "enable.auto.commit": str(options.enable_autocommit).lower(),
-        "enable.auto.offset.store": "false",
-        "enable.partition.eof": str(options.until_end).lower(),
+        "auto.offset.reset": options.reset_policy,
+        "enable.auto.commit": str(options.enable_autocommit and options.assign is None).lower(),
     }
-    settings = client_settings(options, "verifiable-consumer", given)
-    # librdkafka's default is read_committed; Kafka's is not.
-    settings.setdefault("isolation.level", "read_uncommitted")
+    settings = client_settings(options, "verifiable-consumer", given, KafkaConsumer.DEFAULT_CONFIG)
+    settings.setdefault("isolation_level", KafkaConsumer.DEFAULT_CONFIG["isolation_level"])
+    settings.setdefault("allow_auto_create_topics", False)
+    settings.setdefault("metadata_max_age_ms", TOPIC_S * 1000)
     return settings
 
 
@@ -321,9 +294,7 @@ def run(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the consumer by its command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.verifiable.consumer")
-    add_arguments(parser)
-    return run(parser.parse_args(arguments))
+    return run_main("consumer", add_arguments, run, arguments)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     sparkonce verifiable-producer --bootstrap-servers localhost:9092 --topic t --max-messages 1000 > producer.jsonl
 
 Theory of operation: in the spirit of Apache Kafka's VerifiableProducer (org.apache.kafka.tools), with the same names,
-on librdkafka. An event precedes each record's send; so after a kill of this process, or of the broker,
+on kafka-python. An event precedes each record's send; so after a kill of this process, or of the broker,
 every record is known to be unsent, acknowledged, failed, or of unknown outcome. Transactions likewise:
 an event precedes each commit. `lab.history` checks the output; docs/histories.md lists the events.
 """
@@ -14,12 +14,14 @@ import argparse
 import itertools
 import math
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from kafka import KafkaProducer
+from kafka.errors import InvalidTopicError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
 from sparkonce.jobs.shared.arguments import positive
 from sparkonce.jobs.verifiable.client import (
@@ -31,35 +33,29 @@ from sparkonce.jobs.verifiable.client import (
     add_common_arguments,
     client_settings,
     run_client,
+    run_main,
 )
 
 FIRST_ANSWER_S = 60.0
 """The time limit for a broker's first response; later only delivery.timeout.ms limits an outage. Kafka's own tools wait
 equally long for metadata (max.block.ms)."""
 
-TRANSACTION_CALL_S = 10.0
-"""How long one call of the transaction API waits before it is repeated."""
+MAX_UNACKNOWLEDGED = 100_000
+"""How many records may be under way; the buffer of kafka-python has no bound."""
 
-_NOT_WRITTEN = frozenset(
-    {
-        KafkaError._PURGE_QUEUE,
-        KafkaError._QUEUE_FULL,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.TOPIC_EXCEPTION,
-    }
-)
-"""Errors after which a record is certainly not in the log; after any other an earlier attempt may have succeeded."""
+_NOT_WRITTEN = (InvalidTopicError, MessageSizeTooLargeError)
+"""Responses after which a record is certainly not in the log; after any other an earlier attempt may have succeeded."""
 
 
 class VerifiableProducer(VerifiableClient):
     """One run of the producer."""
 
-    def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
+    def __init__(self, options: argparse.Namespace, settings: dict[str, Any], events: EventWriter, stop: Stop) -> None:
         super().__init__(options, settings, events, stop)
         self._producer: Any = None
+        self._results: SimpleQueue[tuple[dict[str, Any], Any]] = SimpleQueue()
+        """Records with their metadata, or the error, as kafka-python's thread learns them."""
+        self._unacknowledged = 0
         self._sent = 0
         self._acknowledged = 0
         self._failed = 0
@@ -82,15 +78,16 @@ class VerifiableProducer(VerifiableClient):
         """Produce until the end; return whether all records were acknowledged.
 
         Raises:
-            VerifiableError, KafkaException: if it cannot continue to send.
+            VerifiableError, KafkaError: if it cannot continue to send.
         """
-        self._producer = Producer(self.watch.settings)
         begin = time.monotonic()
         self._events.write("startup_complete")
         try:
             self._produce(begin)
         finally:
             self._flush()
+            if self._producer is not None:
+                self._producer.close(timeout=WAIT_S)
             self._events.write("shutdown_complete")
             seconds = time.monotonic() - begin
             self._events.write(
@@ -115,8 +112,10 @@ class VerifiableProducer(VerifiableClient):
         return good
 
     def _produce(self, begin: float) -> None:
-        transactional = "transactional.id" in self._settings
+        transactional = "transactional_id" in self._settings
         if transactional:
+            if not self._is_connected():
+                raise VerifiableError("no broker has answered in time")
             self._call(self._producer.init_transactions)
             self._note_answer()
         numbers = itertools.count() if self._options.max_messages < 0 else range(self._options.max_messages)
@@ -143,52 +142,63 @@ class VerifiableProducer(VerifiableClient):
             self._in_transaction += 1
         self._events.write("producer_send_started", **record)
         self._sent += 1
-        while True:
-            try:
-                self._producer.produce(self._options.topic, value, key, on_delivery=partial(self._on_delivery, record))
-            except BufferError:  # the queue is full of unacknowledged records
-                self._producer.poll(WAIT_S)
-                if self._is_late:
-                    self._producer.purge()
-            except KafkaException as error:
-                self._note_error(record, error.args[0], written_perhaps=False)
-                if error.args[0].fatal():
-                    raise
-                return
-            else:
-                self._producer.poll(0)
-                return
-
-    def _on_delivery(self, record: dict[str, Any], error: KafkaError | None, message: Any) -> None:
-        if error is not None:
-            if error.code() > 0:  # a broker's error; librdkafka's own are negative
-                self._note_answer()
-            self._note_error(record, error, written_perhaps=error.code() not in _NOT_WRITTEN)
+        try:
+            if not self._is_connected():
+                raise KafkaTimeoutError("no broker has answered before the record's time was over")
+            future = self._producer.send(self._options.topic, value.encode(), key.encode() if key else None)
+        except (KafkaError, ValueError) as error:  # ValueError: no name of a topic
+            self._note_error(record, error, written_perhaps=False)
             return
-        self._acknowledged += 1
-        self._note_answer()
-        offset = message.offset()
-        place = {"offset": -1 if offset is None else max(offset, -1), "partition": message.partition()}
-        self._events.write("producer_send_success", **record, **place)
+        self._unacknowledged += 1
+        future.add_both(lambda result: self._results.put((record, result)))
+        self._take_results(0)
+        while self._unacknowledged >= MAX_UNACKNOWLEDGED:
+            self._take_results(WAIT_S)
+            self._purge_if(self._is_late)
+
+    def _is_connected(self) -> bool:
+        """Connect, before the first record; a record waits for that as long as for its acknowledgement."""
+        if self._producer is None:
+            delivery_s = self._settings["delivery_timeout_ms"] / 1000
+            until = min(self._deadline, self._give_up_at, time.monotonic() + delivery_s)
+            self._producer = self._connect(KafkaProducer, until)
+        return self._producer is not None
+
+    def _take_results(self, wait_s: float) -> None:
+        """Report what is known of records by now; wait for the first result."""
+        try:
+            while True:
+                record, result = self._results.get(timeout=wait_s) if wait_s else self._results.get_nowait()
+                wait_s = 0
+                self._unacknowledged -= 1
+                if isinstance(result, BaseException):
+                    self._note_error(record, result, written_perhaps=not isinstance(result, _NOT_WRITTEN))
+                else:
+                    self._acknowledged += 1
+                    self._note_answer()
+                    place = {"offset": max(result.offset, -1), "partition": result.partition}
+                    self._events.write("producer_send_success", **record, **place)
+        except Empty:
+            self.watch.look()
 
     def _note_answer(self) -> None:
         self._give_up_at = math.inf
         self.watch.answered()
 
-    def _note_error(self, record: dict[str, Any], error: KafkaError, written_perhaps: bool) -> None:
+    def _note_error(self, record: dict[str, Any], error: BaseException, written_perhaps: bool) -> None:
         self._failed += 1
         self._failed_in_transaction = self._transaction is not None
-        self._first_error = self._first_error or error.str()
+        self._first_error = self._first_error or str(error)
         outcome = "unknown" if written_perhaps else "failed"
         self._events.write(
-            "producer_send_error", **record, outcome=outcome, exception=error.name(), message=error.str()
+            "producer_send_error", **record, outcome=outcome, exception=type(error).__name__, message=str(error)
         )
 
     def _keep_pace(self, begin: float, number: int) -> None:
         if self._options.throughput > 0:
             due = begin + number / self._options.throughput
             while not self._stop.requested and not self._is_late and (left := due - time.monotonic()) > 0:
-                self._producer.poll(min(left, WAIT_S))
+                self._take_results(min(left, WAIT_S))
 
     def _begin_transaction(self) -> None:
         self._transaction = next(self._transactions)
@@ -212,10 +222,10 @@ class VerifiableProducer(VerifiableClient):
         self._events.write("transaction_commit_started", transaction=self._transaction)
         try:
             self._call(self._producer.commit_transaction)
-        except KafkaException as error:
-            if error.args[0].txn_requires_abort():
+        except KafkaError as error:
+            if self._producer._transaction_manager.has_abortable_error():  # it has not asked for the commit yet
                 self._failed += 1
-                self._first_error = self._first_error or error.args[0].str()
+                self._first_error = self._first_error or str(error)
                 self._note_end("transaction_commit", "failed", error)
                 self._abort()
                 return
@@ -226,33 +236,55 @@ class VerifiableProducer(VerifiableClient):
     def _abort(self) -> None:
         try:
             self._call(self._producer.abort_transaction)
-        except KafkaException as error:
+        except KafkaError as error:
             self._note_end("transaction_abort", "unknown", error)
             raise
         self._note_end("transaction_abort", "success")
 
-    def _note_end(self, name: str, outcome: str, error: KafkaException | None = None) -> None:
-        said = {} if error is None else {"exception": error.args[0].name(), "message": error.args[0].str()}
+    def _note_end(self, name: str, outcome: str, error: KafkaError | None = None) -> None:
+        said = {} if error is None else {"exception": type(error).__name__, "message": str(error)}
         self._events.write(name, transaction=self._transaction, outcome=outcome, **said)
 
-    def _call(self, call: Any) -> None:
-        """Repeat a call of the transaction API while its outcome is open, as its contract requires."""
+    def _call(self, call: Callable[[], None]) -> None:
+        """Make a call of the transaction API, which kafka-python repeats, without a limit, until its outcome is known.
+
+        Raises:
+            KafkaError: if it fails, or its outcome is still open at the deadline.
+        """
         deadline = min(time.monotonic() + self._options.transaction_deadline, self._deadline)
-        while True:
+        outcome: SimpleQueue[KafkaError | None] = SimpleQueue()
+
+        def make() -> None:
+            while True:
+                try:
+                    call()
+                except KafkaTimeoutError:  # of max.block.ms: called again, it goes on waiting
+                    continue
+                except KafkaError as error:
+                    return outcome.put(error)
+                return outcome.put(None)
+
+        threading.Thread(target=make, daemon=True).start()
+        while not (self._stop.at_once or self._is_unreachable or time.monotonic() > deadline):
             try:
-                call(max(WAIT_S, min(TRANSACTION_CALL_S, deadline - time.monotonic())))
-            except KafkaException as error:
-                given_up = self._stop.at_once or self._is_unreachable or time.monotonic() > deadline
-                if given_up or not error.args[0].retriable():
-                    raise
-            else:
-                return
+                error = outcome.get(timeout=WAIT_S)
+            except Empty:
+                self.watch.look()
+                continue
+            if error is not None:
+                raise error
+            return
+        raise KafkaTimeoutError(f"{call.__name__} has not ended")
 
     def _flush(self) -> None:
         """Wait until every record has its result; limited by delivery.timeout.ms and --timeout."""
-        while self._producer.flush(WAIT_S):
-            if self._stop.at_once or self._is_late:
-                self._producer.purge()
+        while self._unacknowledged:
+            self._take_results(WAIT_S)
+            self._purge_if(self._stop.at_once or self._is_late)
+
+    def _purge_if(self, given_up: bool) -> None:
+        if given_up:
+            self._producer.close(timeout=0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -291,19 +323,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _settings(options: argparse.Namespace) -> dict[str, str]:
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
     given = {
         "acks": options.acks,
         "enable.idempotence": options.enable_idempotence,
         "transactional.id": options.transactional_id,
     }
-    settings = client_settings(options, "verifiable-producer", given)
-    if options.abort_every is not None and "transactional.id" not in settings:
+    settings = client_settings(options, "verifiable-producer", given, KafkaProducer.DEFAULT_CONFIG)
+    if options.abort_every is not None and "transactional_id" not in settings:
         raise VerifiableError("--abort-every aborts transactions: give --transactional-id too, or leave it out")
-    # librdkafka's own defaults differ from Java's: keys would go to other partitions, and retries could duplicate.
-    settings.setdefault("partitioner", "murmur2_random")
     settings.setdefault("acks", "all")
-    settings.setdefault("enable.idempotence", "true" if settings["acks"] in ("all", "-1") else "false")
+    settings.setdefault("enable_idempotence", settings["acks"] in ("all", -1))
+    settings.setdefault("delivery_timeout_ms", KafkaProducer.DEFAULT_CONFIG["delivery_timeout_ms"])
+    if options.timeout is not None:  # no call may take longer
+        settings.setdefault("max_block_ms", max(1, int(1000 * min(FIRST_ANSWER_S, options.timeout))))
     return settings
 
 
@@ -314,9 +347,7 @@ def run(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the producer by its command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.verifiable.producer")
-    add_arguments(parser)
-    return run(parser.parse_args(arguments))
+    return run_main("producer", add_arguments, run, arguments)
 
 
 if __name__ == "__main__":

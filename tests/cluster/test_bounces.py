@@ -112,9 +112,7 @@ def test_what_is_acknowledged_is_read_once_through_bounces(
 ) -> None:
     producing = ("--value-prefix", "p", "--throughput", "1000", "--repeating-keys", "17")
     producer = start(cluster, tmp_path, clients, "verifiable_producer", "producer", *producing)
-    (tmp_path / "member.properties").write_text("debug=cgrp,metadata\n")  # shown if it never gets a record
-    joining = ("--verbose", "--group-id", "g", "--command-config", str(tmp_path / "member.properties"))
-    member = start(cluster, tmp_path, clients, "verifiable_consumer", "member", *joining)
+    member = start(cluster, tmp_path, clients, "verifiable_consumer", "member", "--verbose", "--group-id", "g")
     acknowledged = 0
     for how, role in bounces:
         acknowledged = producer.counts.get("producer_send_success", 0) + BETWEEN

@@ -149,7 +149,7 @@ def test_a_broker_that_forgets_is_caught(tmp_path: Path, clients: ExitStack) -> 
     with EmbeddedBroker(tmp_path / "data", process=True) as broker:
         ours = Clients(broker.bootstrap_servers, tmp_path, clients)
         config = tmp_path / "client.properties"
-        config.write_text("batch.num.messages=10\n")  # recovery cuts whole batches: there must be some to keep
+        config.write_text("batch.size=500\n")  # recovery cuts whole batches: there must be some to keep
         before = ours.producer("before", "--max-messages", "300", "--command-config", str(config))
         assert before.wait() == 0
         early = ours.final_read("early")
@@ -268,7 +268,7 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path: Path, content: str |
 @pytest.mark.lab
 def test_refused_records_are_failures_and_may_not_be_read(ours: Clients, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
-    config.write_text("message.max.bytes=1000\n")
+    config.write_text("max.request.size=1000\n")
     long = ours.start(
         "verifiable_producer",
         "long",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -157,7 +158,7 @@ def test_each_command_has_help_also_without_the_extra_that_it_needs(base: Path) 
         r"this command needs the package (\S+), which is not installed: pip install 'sparkonce\[(\w+)\]'"
     )
     said = [extra for _, extra in needed.findall(shown)]
-    assert {"connectors", "spark", "completion", "demo"} <= set(said) <= set(declared())
+    assert {"connectors", "spark", "completion"} <= set(said) <= set(declared())
 
 
 def test_records_are_sent_by_command(base: Path) -> None:
@@ -167,9 +168,20 @@ def test_records_are_sent_by_command(base: Path) -> None:
         assert (sent.returncode, sent.stdout) == (0, "2 records in orders\n"), sent.stderr
 
 
-def test_a_command_that_needs_an_extra_ends_with_2(installed: Path) -> None:
-    done = run(installed, "-m", "sparkonce.jobs.cli.main", "verifiable-producer", "--topic", "t", "--max-messages", "1")
+def test_the_verifiable_clients_need_no_extra(base: Path) -> None:
+    with EmbeddedBroker() as broker:
+        given = ("--bootstrap-servers", broker.bootstrap_servers, "--topic", "t", "--timeout", "60")
+        produced = run(base, "-m", "sparkonce", "verifiable-producer", *given, "--max-messages", "3")
+        consumed = run(base, "-m", "sparkonce", "verifiable-consumer", *given, "--assign", "--final", "--verbose")
+    assert (produced.returncode, produced.stderr, consumed.returncode, consumed.stderr) == (0, "", 0, "")
+    events = [json.loads(line) for line in consumed.stdout.splitlines()]
+    assert sorted(event["value"] for event in events if event["name"] == "record_data") == ["0", "1", "2"]
+
+
+def test_a_command_that_needs_an_extra_ends_with_2(base: Path) -> None:
+    done = run(base, "-m", "sparkonce.jobs.cli.main", "audit", "/t")
     assert done.returncode == 2
+    assert "pip install 'sparkonce[connectors]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

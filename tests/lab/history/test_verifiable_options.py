@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
 
+from sparkonce import EmbeddedBroker
 from sparkonce.jobs.verifiable import consumer as verifiable_consumer
 from sparkonce.jobs.verifiable import producer as verifiable_producer
 from sparkonce.jobs.verifiable.client import EventWriter, Stop, VerifiableError
 from sparkonce.jobs.verifiable.producer import VerifiableProducer, add_arguments
 
+REFUSED = "[Errno 111] Connection refused"
 TO_TOPIC = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t"]
 
 
@@ -46,61 +47,44 @@ def test_aborts_without_transactions_are_refused(capsys: pytest.CaptureFixture[s
     assert "error: --abort-every aborts transactions: give --transactional-id" in capsys.readouterr().err
 
 
-class RefusingClient:
-    """A producer of librdkafka whose every record the brokers refuse."""
-
-    def __init__(self, settings: object) -> None:
-        self._handlers: list[object] = []
-
-    def produce(self, topic: str, value: str, key: object, on_delivery: object) -> None:
-        self._handlers.append(on_delivery)
-
-    def poll(self, wait_s: float) -> None:
-        for handler in self._handlers:
-            handler(KafkaError(KafkaError.TOPIC_EXCEPTION), None)  # type: ignore[operator]
-        self._handlers.clear()
-
-    def flush(self, wait_s: float) -> int:
-        return len(self._handlers)
-
-
-class UnreachableClient(RefusingClient):
-    """A producer of librdkafka that reaches no broker: its records wait until they are purged."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        super().__init__(settings)
-        settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
-
-    def poll(self, wait_s: float) -> None:
-        pass
-
-    def purge(self) -> None:
-        super().poll(0)
-
-
 def test_a_run_that_reaches_no_broker_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifiable_producer, "Producer", UnreachableClient)
-    monkeypatch.setattr(verifiable_producer, "FIRST_ANSWER_S", 0.0)
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    options = parser.parse_args([*TO_TOPIC, "--max-messages", "2"])
-    producer = VerifiableProducer(options, {"bootstrap.servers": "127.0.0.1:1"}, EventWriter("p"), Stop())
+    monkeypatch.setattr(verifiable_producer, "FIRST_ANSWER_S", 0.2)
+    producer = make_producer("127.0.0.1:1", "t")
     with pytest.raises(VerifiableError, match="no broker has answered within 0 s") as error:
         producer.run()
-    assert producer.watch.explain(str(error.value)).endswith("; no broker answers at 127.0.0.1:1")
+    assert producer.watch.explain(str(error.value)).endswith("; no broker answers at 127.0.0.1:1: " + REFUSED)
 
 
-def test_a_run_whose_records_are_refused_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(verifiable_producer, "Producer", RefusingClient)
+def test_a_run_whose_records_are_refused_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker() as broker:
+        assert not make_producer(broker.bootstrap_servers, "a b").run()
+    told = capsys.readouterr()
+    assert told.err.startswith("error: 0 of 2 records that were sent were acknowledged; the first error: ")
+    assert "a b" in told.err
+    assert told.out.count("producer_send_error") == 2
+
+
+def make_producer(servers: str, topic: str) -> VerifiableProducer:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    options = parser.parse_args(["--topic", "a b", "--max-messages", "2"])
-    producer = VerifiableProducer(options, {"bootstrap.servers": "nowhere:1"}, EventWriter("p"), Stop())
-    assert not producer.run()
-    told = capsys.readouterr()
-    assert told.err.splitlines() == [
-        "error: 0 of 2 records that were sent were acknowledged; the first error: Broker: Invalid topic"
-    ]
-    assert told.out.count("producer_send_error") == 2
+    given = ["--bootstrap-servers", servers, "--topic", topic, "--max-messages", "2"]
+    options = parser.parse_args(given)
+    return VerifiableProducer(options, verifiable_producer._settings(options), EventWriter("p"), Stop())
+
+
+def test_settings_are_read_as_their_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file may serve both clients. What neither knows, or has another type, is refused by its name alone."""
+    config = tmp_path / "client.properties"
+    config.write_text("linger.ms=5\nacks=all\ncompression.type=none\nssl.ca.location=/ca\nsession.timeout.ms=9\n")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    settings = verifiable_producer._settings(parser.parse_args([*TO_TOPIC, "--command-config", str(config)]))
+    read = {"linger_ms": 5, "acks": "all", "compression_type": None, "ssl_cafile": "/ca", "enable_idempotence": True}
+    assert read.items() <= settings.items()
+    assert "session_timeout_ms" not in settings
+    for line in ("linger.ms=s3cret", "enable.idempotence=s3cret", "partitioner=s3cret", "s3cret.of=s3cret"):
+        config.write_text(line)
+        assert verifiable_producer.main([*TO_TOPIC, "--command-config", str(config)]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"error: {line.partition('=')[0]} is ")
+        assert told.count("s3cret") == line.count("s3cret.of")
