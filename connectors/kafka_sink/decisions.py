@@ -13,6 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TypeVar
 
 from sparkonce.connectors.kafka_sink.transactions import FENCED, FencedProducerError, ProducerIdentity
@@ -26,6 +27,7 @@ from sparkonce.exactly_once.transactions import (
 )
 from sparkonce.kafka.client.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
 from sparkonce.kafka.client.connection import BrokerConnection
+from sparkonce.kafka.client.retry import retry
 from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.compression import Compression
@@ -115,14 +117,11 @@ class DecisionLog:
             self._retry(f"create the topic {self.topic}", self._create)
         else:
             return self._check_kept()
-        deadline = time.monotonic() + self.client.settings.api_timeout_ms / 1000
-        while True:
-            try:
-                return self._recognize()
-            except MissingTopicError as error:  # not every broker has its metadata yet
-                if time.monotonic() > deadline:
-                    raise DecisionTopicError(f"the topic {self.topic!r} was created and cannot be found") from error
-            time.sleep(POLL_S)
+        deadline_s = time.monotonic() + self.client.settings.api_timeout_ms / 1000
+        try:  # not every broker has its metadata yet
+            retry(self._recognize, MissingTopicError, repeat(POLL_S), deadline_s=deadline_s)
+        except MissingTopicError as error:
+            raise DecisionTopicError(f"the topic {self.topic!r} was created and cannot be found") from error
 
     def _recognize(self) -> None:
         """Check that this is the topic that was read before; if it was recreated, forget what was read."""

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_batch
@@ -142,7 +141,7 @@ class Producer:
         self._joined: set[Partition] = set()
         self._known_at: set[Partition] = set()
         self._taken = 0
-        self._failures_in_a_row = 0
+        self._pauses_s: Iterator[float] | None = None
         self._outage = Outage(client.settings.servers_text, client.named)
         self._lines: dict[Partition, deque[_Waiting]] = defaultdict(deque)
         self._routes: dict[Partition, _Address] = {}
@@ -353,7 +352,7 @@ class Producer:
         self._lines[waiting.place].remove(waiting)
         self._known_at.add(waiting.place)
         self.rows += waiting.batch.record_count
-        self._failures_in_a_row = 0
+        self._pauses_s = None
         self._outage.note_answer()
 
     def _fail(self, batches: Iterable[_Waiting], reason: str) -> None:
@@ -435,11 +434,10 @@ class Producer:
                 "leader and its in-sync replicas, or allow more time"
             )
         _log.info("kafka_once: %d batches are sent again, since %s failed: %s", len(batches), where, failed.failure)
-        if self._failures_in_a_row:
-            doubled_ms = max(self._retry.retry_backoff_ms, 1) << min(self._failures_in_a_row - 1, 16)
-            pause_ms = min(doubled_ms, self._retry.retry_backoff_max_ms)
-            time.sleep(pause_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
-        self._failures_in_a_row += 1
+        if self._pauses_s is None:
+            self._pauses_s = self._retry.pauses_s()
+        else:
+            time.sleep(next(self._pauses_s))
 
 
 def _text(error: Exception) -> str:

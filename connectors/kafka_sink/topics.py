@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from itertools import repeat
 
 from sparkonce.kafka.client.client import Client, Leader, MissingTopicError, TopicMetadata, leader_of
 from sparkonce.kafka.client.producer_settings import DEFAULT_METADATA_MAX_AGE_MS
+from sparkonce.kafka.client.retry import retry
 
 CREATION_WAIT_MS = 5_000
 """How long a broker may take to create a topic."""
@@ -66,25 +68,21 @@ class Topics:
         """Request the metadata until there is a response; raises as `partition_count` does."""
         names = sorted(set(topics))
         text = ", ".join(names)
-        wait_ms = min(CREATION_WAIT_MS, self._client.settings.api_timeout_ms)
-        deadline = time.monotonic() + wait_ms / 1000
-        pause_s = self._client.settings.retry_backoff_ms / 1000
-        while True:
-            try:
-                self._client.retry(f"ask for the topics {text}", lambda: self.look_again(names))
-                return
-            except MissingTopicError as error:
-                if time.monotonic() + pause_s > deadline:
-                    raise MissingTopicError(
-                        f"kafka_once: one of the topics to write to does not exist ({text}), and the broker has not "
-                        "created it: create it first, or let the broker do so (auto.create.topics.enable=true)"
-                    ) from error
-            except PermissionError as error:
-                raise PermissionError(
-                    f"kafka_once: not allowed to see one of the topics to write to ({text}): ask for DESCRIBE and "
-                    "WRITE on it"
-                ) from error
-            time.sleep(pause_s)
+        settings = self._client.settings
+        deadline_s = time.monotonic() + min(CREATION_WAIT_MS, settings.api_timeout_ms) / 1000
+        ask = lambda: self._client.retry(f"ask for the topics {text}", lambda: self.look_again(names))  # noqa: E731
+        try:
+            retry(ask, MissingTopicError, repeat(settings.retry_backoff_ms / 1000), deadline_s=deadline_s)
+        except MissingTopicError as error:
+            raise MissingTopicError(
+                f"kafka_once: one of the topics to write to does not exist ({text}), and the broker has not "
+                "created it: create it first, or let the broker do so (auto.create.topics.enable=true)"
+            ) from error
+        except PermissionError as error:
+            raise PermissionError(
+                f"kafka_once: not allowed to see one of the topics to write to ({text}): ask for DESCRIBE and WRITE on "
+                "it"
+            ) from error
 
     def look_again(self, topics: Iterable[str]) -> None:
         """Request the metadata once.

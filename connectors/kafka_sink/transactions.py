@@ -21,6 +21,7 @@ from urllib.parse import quote
 from sparkonce.connectors.kafka_sink.pipelining import Question, send_pipelined
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.connection import BrokerConnection
+from sparkonce.kafka.client.retry import growing, retry
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
@@ -416,22 +417,15 @@ class TransactionClient:
 
     def _retry(self, what: str, key: str | None, attempt: Callable[[], _Result]) -> _Result:
         """Call ``attempt`` until it succeeds, finding coordinators again after a failure."""
-        deadline = time.monotonic() + self._client.settings.api_timeout_ms / 1000
+        deadline_s = time.monotonic() + self._client.settings.api_timeout_ms / 1000
 
         def once() -> _Result:
-            pause_s = FIRST_PAUSE_S
-            while True:
-                try:
-                    return attempt()
-                except KafkaError as error:
-                    if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline:
-                        self._forget(key)
-                        raise
-                    time.sleep(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                except (OSError, ProtocolError):
-                    self._forget(key)
-                    raise
+            pauses_s = growing(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            try:
+                return retry(attempt, KafkaError, pauses_s, deadline_s=deadline_s, may_pass=_is_concurrent)
+            except (KafkaError, OSError, ProtocolError):
+                self._forget(key)
+                raise
 
         try:
             return self._client.retry(what, once)
@@ -443,6 +437,10 @@ class TransactionClient:
         gone = [known for known in self._coordinators if key is None or known[1] == key]
         for known in gone:
             del self._coordinators[known]
+
+
+def _is_concurrent(error: Exception) -> bool:
+    return isinstance(error, KafkaError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _version(connection: BrokerConnection, api_key: ApiKey, max_version: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sparkonce.connectors.kafka_source.epochs import Divergence
 from sparkonce.offset_store.offsets import Position, TopicPartition
@@ -70,10 +70,10 @@ def report_replaced(
     )
 
 
-def ask_again(strange: Callable[[], bool], retries: int, interval_ms: int) -> bool:
-    """Call ``strange`` until it is false or was called ``retries`` times; return its last result."""
-    for _ in range(retries):
-        time.sleep(interval_ms / 1000)
+def ask_again(strange: Callable[[], bool], pauses_s: Iterable[float]) -> bool:
+    """Call ``strange`` after each pause, until it is false; return its last result."""
+    for pause_s in pauses_s:
+        time.sleep(pause_s)
         if not strange():
             return False
     return True

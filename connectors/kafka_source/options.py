@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from sparkonce.connectors.kafka_source.offset_rules import (
     OffsetRule,
@@ -361,6 +362,10 @@ class SourceOptions:
         _check_store(options)
         _check_evolution(options)
         return options
+
+    def pauses_s(self) -> Iterator[float]:
+        """Return the pauses between attempts for offsets, as many as there are."""
+        return repeat(self.offset_retry_interval_ms / 1000, self.offset_retries)
 
     @property
     def topics(self) -> tuple[str, ...]:

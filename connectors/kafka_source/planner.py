@@ -10,7 +10,6 @@ takes a while to reach every broker. If a topic vanishes between two requests th
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -38,6 +37,7 @@ from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputParti
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
 from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
+from sparkonce.kafka.client.retry import retry
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.group import GroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
@@ -116,13 +116,8 @@ class Planner:
         Raises:
             MissingTopicError, LeadersChangedError: if that keeps happening.
         """
-        for _ in range(self._options.offset_retries):
-            try:
-                return plan()
-            except (MissingTopicError, LeadersChangedError) as error:
-                _log.info("kafka_once: %s, planning again", error)
-                time.sleep(self._options.offset_retry_interval_ms / 1000)
-        return plan()
+        note = lambda error: _log.info("kafka_once: %s, planning again", error)  # noqa: E731
+        return retry(plan, (MissingTopicError, LeadersChangedError), self._options.pauses_s(), note=note)
 
     def resolve(self, rule: OffsetRule, partitions: list[TopicPartition]) -> Offsets:
         """Turn a rule into an offset for each partition; for errors see `resolving.resolve`."""
@@ -418,7 +413,7 @@ class Planner:
         return recreated
 
     def _ask_again(self, strange: Callable[[], bool]) -> bool:
-        return ask_again(strange, self._options.offset_retries, self._options.offset_retry_interval_ms)
+        return ask_again(strange, self._options.pauses_s())
 
     def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
         return FetchRange(

@@ -138,27 +138,26 @@ def _fetch(
     if wanted.lost:
         return
     batch_id = _batch_id()
-    position, retries, last_read_s = wanted.start, 0, time.monotonic()
+    position, pauses_s, last_read_s = wanted.start, options.pauses_s(), time.monotonic()
     while position < wanted.end:
         fetcher = RangeFetcher(client, decoder, replace(wanted, start=position), options.poll_timeout_ms)
         try:
             for fetched in fetcher.ahead():
                 yield fetched, position, wanted.end
                 position = fetched.scanned.next_offset or position
-                retries, last_read_s = 0, time.monotonic()
+                pauses_s, last_read_s = options.pauses_s(), time.monotonic()
                 if position >= wanted.end:
                     reach(SourcePoint.READ, batch_id, options.app_id)
         except LogReplacedError as error:
             wanted = _without_replaced(options, wanted, error)
         except (MissingTopicError, RecreatedTopicError, OffsetOutOfRangeError) as error:
-            if retries < options.offset_retries:
-                retries += 1
-                time.sleep(options.offset_retry_interval_ms / 1000)
+            if (pause_s := next(pauses_s, None)) is not None:
+                time.sleep(pause_s)
                 continue
             if not isinstance(error, OffsetOutOfRangeError):
                 _skip_lost_topic(options, wanted, position, error)
                 return
-            retries, refused = 0, position
+            pauses_s, refused = options.pauses_s(), position
             position = _skip_lost(client, options, wanted, position)
             if position == refused and time.monotonic() - last_read_s > options.poll_timeout_ms / 1000:
                 raise TimeoutError(

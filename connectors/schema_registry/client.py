@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkonce.connectors.schema_registry.cache import DiskCache
 from sparkonce.connectors.schema_registry.settings import PREFIX, RegistrySettings, context_of
+from sparkonce.kafka.client.retry import growing, retry
 from sparkonce.offset_store.secrets import HIDDEN, without_secrets
 
 if TYPE_CHECKING:
@@ -284,20 +284,21 @@ class Registry:
 
     def _ask(self, what: str, ask: Callable[[SchemaRegistryClient], Answer], rounds: int | None = None) -> Answer:
         """Ask each address in turn, and all of them again, until one answers."""
+        pauses_s = growing(self.settings.wait_ms / 1000, self.settings.most_wait_ms / 1000, spread=(0, 1))
+        again = self.settings.retries if rounds is None else rounds - 1
+        return retry(lambda: self._ask_each(what, ask), UnreachableRegistryError, islice(pauses_s, again))
+
+    def _ask_each(self, what: str, ask: Callable[[SchemaRegistryClient], Answer]) -> Answer:
         failure: RegistryError | None = None
-        for attempt in range(self.settings.retries + 1 if rounds is None else rounds):
-            if attempt:
-                most_ms = min(self.settings.wait_ms << (attempt - 1), self.settings.most_wait_ms)
-                time.sleep(random.uniform(0, most_ms) / 1000)  # noqa: S311
-            for url in tuple(self._urls):
-                try:
-                    answer = self._ask_at(url, what, ask)
-                except UnreachableRegistryError as error:
-                    failure = error
-                    continue
-                if self._urls[0] != url:
-                    self._urls = [url, *(each for each in self._urls if each != url)]
-                return answer
+        for url in tuple(self._urls):
+            try:
+                answer = self._ask_at(url, what, ask)
+            except UnreachableRegistryError as error:
+                failure = error
+                continue
+            if self._urls[0] != url:
+                self._urls = [url, *(each for each in self._urls if each != url)]
+            return answer
         assert failure is not None, "there is an address at least"
         raise failure
 

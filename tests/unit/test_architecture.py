@@ -240,3 +240,22 @@ def needed(imported: str, name: str, known: Mapping[str, str]) -> set[str]:
     around = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
     ours = [each for each in around if each in known]
     return {each for each in ours if each == ours[-1] or not within(name, each)}
+
+
+RETRYING = {"kafka.client.retry", "connectors.kafka_source.reading"}
+"""The loop of all retries, and one that yields what it has read before it tries again."""
+
+
+def test_there_is_one_loop_of_retries() -> None:
+    """No other loop catches errors and sleeps. Where brokers are started, or pages ask again, other rules hold."""
+    clients = ("kafka", "connectors", "exactly_once", "offset_store", "jobs.cli")
+    within_clients = [each for each in modules() if any(within(each, package) for package in clients)]
+    assert {each for each in within_clients if "time.sleep(" in text_of(each) and retries(each)} == RETRYING
+
+
+def retries(module: str) -> bool:
+    loops = [node for node in ast.walk(ast.parse(text_of(module))) if isinstance(node, ast.For | ast.While)]
+    return any(
+        any(isinstance(node, ast.Try) for node in ast.walk(loop)) and "time.sleep(" in ast.unparse(loop)
+        for loop in loops
+    )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import logging
 import os
-import random
 import socket
 import ssl
 import time
@@ -27,6 +26,7 @@ from sparkonce.kafka.client import list_offsets
 from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.list_offsets import Asked
 from sparkonce.kafka.client.outage import Outage
+from sparkonce.kafka.client.retry import retry
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
@@ -377,21 +377,21 @@ class Client:
             KafkaError: if the last failure was an error code.
         """
         limit_ms = self.settings.api_timeout_ms if self.reached else self.settings.connection_setup_timeout_ms
-        deadline = time.monotonic() + limit_ms / 1000
-        backoff_ms = float(self.settings.retry_backoff_ms)
-        while True:
-            try:
-                result = attempt()
-                self._outage.note_answer()
-                return result
-            except (OSError, ProtocolError, KafkaError) as error:
-                if not _may_pass(error, self.reached) or time.monotonic() + backoff_ms / 1000 > deadline:
-                    raise self._final(what, error, limit_ms) from error
-                _log.debug("%s: could not %s (%s), trying again", self.named, what, error)
-                if self.reached:
-                    self._outage.note_failure(what, error, deadline - time.monotonic())
-                time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
-                backoff_ms = min(max(backoff_ms, 10.0) * 2, self.settings.retry_backoff_max_ms)
+        deadline_s = time.monotonic() + limit_ms / 1000
+
+        def note(error: Exception) -> None:
+            _log.debug("%s: could not %s (%s), trying again", self.named, what, error)
+            if self.reached:
+                self._outage.note_failure(what, error, deadline_s - time.monotonic())
+
+        may_pass = lambda error: _may_pass(error, self.reached)  # noqa: E731
+        errors, pauses_s = (OSError, ProtocolError, KafkaError), self.settings.pauses_s()
+        try:
+            result = retry(attempt, errors, pauses_s, deadline_s=deadline_s, may_pass=may_pass, note=note)
+        except errors as error:
+            raise self._final(what, error, limit_ms) from error
+        self._outage.note_answer()
+        return result
 
     def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
         if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):

@@ -6,9 +6,10 @@ Names are those of Kafka's Java consumer (``ConsumerConfig`` of Kafka 4.3). What
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sparkonce.kafka.client.retry import growing
 from sparkonce.kafka.client.security import (
     MECHANISMS,
     REFUSED_SECURITY,
@@ -108,6 +109,10 @@ class ClientSettings:
     )
     tls: Tls | None = None
     sasl: Sasl | None = None
+
+    def pauses_s(self) -> Iterator[float]:
+        """Yield the pauses between attempts of a request."""
+        return growing(self.retry_backoff_ms / 1000, self.retry_backoff_max_ms / 1000)
 
     @property
     def servers_text(self) -> str:
