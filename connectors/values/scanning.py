@@ -27,6 +27,7 @@ from sparkonce.connectors.runtime.compiled import (
     leading_digits,
     ordinary_bytes,
 )
+from sparkonce.connectors.values.wire_types import is_utf8
 
 MAX_DEPTH = 60
 """Levels of nesting that fit a bit mask; deeper nesting is odd."""
@@ -508,27 +509,6 @@ def maps(data: Bytes, level: Level, offsets: Int32s, keys: Level, values: Level,
 def check_utf8(data: Bytes, level: Level, odd: Bytes) -> None:
     """Mark the records that are not UTF-8, such as surrogates, overlong forms and numbers beyond Unicode."""
     for row in range(level.starts.shape[0]):
-        position, end = level.starts[row], level.ends[row]
-        while 0 <= position < end:
-            lead = data[position]
-            position += 1
-            if lead < 0x80:
-                continue
-            more, least, most = 0, 0x80, 0xBF
-            if 0xC2 <= lead <= 0xDF:
-                more = 1
-            elif 0xE0 <= lead <= 0xEF:
-                more = 2
-                least = 0xA0 if lead == 0xE0 else 0x80
-                most = 0x9F if lead == 0xED else 0xBF
-            elif 0xF0 <= lead <= 0xF4:
-                more = 3
-                least = 0x90 if lead == 0xF0 else 0x80
-                most = 0x8F if lead == 0xF4 else 0xBF
-            if more == 0 or end - position < more or data[position] < least or data[position] > most:
-                odd[level.owners[row]] = 1
-                break
-            for index in range(1, more):
-                if data[position + index] & 0xC0 != 0x80:
-                    odd[level.owners[row]] = 1
-            position += more
+        start = level.starts[row]
+        if start >= 0 and not is_utf8(data, start, level.ends[row]):
+            odd[level.owners[row]] = 1
