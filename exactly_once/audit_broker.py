@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sparkonce.exactly_once.audit_findings import Chain, Finding, Problem
+from sparkonce.offset_store.offsets import lag
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def _compare(chain: Chain, topic: BrokerTopic | None, known_ids: set[str]) -> tu
         return nothing, Finding(Problem.TOPIC_RECREATED, f"{chain}: {message}", None, chain)
     if chain.stored is None:
         return BrokerSide(log, None), None
-    side = BrokerSide(log, log.end - chain.stored)
+    side = BrokerSide(log, lag(chain.stored, log.end))
     if chain.parted_at is not None:
         message = (
             f"records [{chain.parted_at}, {chain.stored}) of {chain.topic_partition} that were written have been "

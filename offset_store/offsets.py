@@ -15,7 +15,7 @@ what was read: that is the new ``origin``, and ``cutFrom`` is how far had been r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -194,6 +194,17 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
         cut_from = position.cut_from if begin == position.origin else None
         ranges[tp] = OffsetRange(begin, position.next, position.epoch, cut_from, epoch_before)
     return ranges
+
+
+def lag(at: int | None, log_end: int | None) -> int | None:
+    """Return how many offsets are not read yet; negative if the log ends before ``at``, None if either is unknown."""
+    return None if at is None or log_end is None else log_end - at
+
+
+def total_lag(lags: Iterable[int | None]) -> int | None:
+    """Return the lag of several partitions, without those beyond their log; None if no lag is known."""
+    known = [max(each, 0) for each in lags if each is not None]
+    return sum(known) if known else None
 
 
 def _life(position: Position) -> tuple[int, int | None]:

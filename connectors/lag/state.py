@@ -24,7 +24,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkonce.notebook import table
-from sparkonce.offset_store.offsets import HAND_OVER, MARK, OffsetFormatError, SourceOffset, batch_ranges, is_ours
+from sparkonce.offset_store.offsets import (
+    HAND_OVER,
+    MARK,
+    OffsetFormatError,
+    SourceOffset,
+    batch_ranges,
+    is_ours,
+    lag,
+    total_lag,
+)
 from sparkonce.offset_store.record import BatchCounts
 
 MAX_QUERIES = 200
@@ -57,7 +66,7 @@ class PartitionLag:
     @property
     def records(self) -> int:
         """How many offsets lie between the two: gaps and transaction markers count as records."""
-        return 0 if self.latest is None else max(self.latest - self.next, 0)
+        return total_lag([lag(self.next, self.latest)]) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +209,7 @@ class QueryLag:
     @property
     def offsets_behind_latest(self) -> int | None:
         """The lag of all sources together after the last batch; None if none of them has a latest offset."""
-        behind = [source.offsets_behind_latest for source in self.sources if source.partition_count]
-        return sum(behind) if behind else None
+        return total_lag(source.offsets_behind_latest for source in self.sources if source.partition_count)
 
     def _repr_html_(self) -> str:
         return _query_tables(self)

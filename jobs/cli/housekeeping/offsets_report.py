@@ -17,7 +17,7 @@ from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
 from sparkonce.jobs.shared.arguments import show_columns, show_time
 from sparkonce.offset_store.administration import NOTHING_KEPT, CommitEntry, OffsetsTable, Stored
 from sparkonce.offset_store.errors import OffsetStoreError
-from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.offsets import TopicPartition, lag
 from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
 
 
@@ -94,7 +94,7 @@ def _broker_columns(view: BrokerView | None, tp: TopicPartition, offset: int) ->
     log = view.log_of(tp)
     if log is None:
         return {"state": view.state_of(tp)}
-    return {"state": "there", "logStart": log.start, "logEnd": log.end, "lag": log.end - offset}
+    return {"state": "there", "logStart": log.start, "logEnd": log.end, "lag": lag(offset, log.end)}
 
 
 def _broker_warnings(applications: Mapping[str, dict[str, Any]]) -> list[str]:

@@ -23,7 +23,7 @@ from sparkonce.jobs.ui.delta.timeline import MAX_BATCHES, Event, Timeline, event
 from sparkonce.jobs.ui.delta.versions import VersionState
 from sparkonce.jobs.ui.kafka.topic_queries import TopicQuery
 from sparkonce.offset_store.errors import OffsetStoreError
-from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.offsets import OffsetRange, lag, total_lag
 from sparkonce.offset_store.record import PartitionKey
 
 FIRST_LOOKS_S = 4.0
@@ -78,8 +78,7 @@ class PartitionRow:
     @property
     def lag(self) -> int | None:
         """Uncommitted offsets; negative if the log ended before the committed offset."""
-        at = self.stored if self.stored is not None else self.planned
-        return None if at is None or self.log_end is None else self.log_end - at
+        return lag(self.planned if self.stored is None else self.stored, self.log_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +153,7 @@ class Pipeline:
     @property
     def lag(self) -> int | None:
         """The lag of all partitions; None if none has one."""
-        known = [max(each.lag, 0) for each in self.partitions if each.lag is not None]
-        return sum(known) if known else None
+        return total_lag(each.lag for each in self.partitions)
 
     @property
     def beyond(self) -> frozenset[PartitionRow]:

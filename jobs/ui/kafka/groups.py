@@ -25,6 +25,7 @@ from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Committed, Note, Slot
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
+from sparkonce.offset_store.offsets import total_lag
 
 MAX_GROUPS = 500
 """Further groups are listed without their offsets."""
@@ -104,7 +105,7 @@ class GroupsLook:
             )
             for slot, each in sorted(committed.items())
         )
-        past = self._past_of(group.group_id, sum(each.lag or 0 for each in partitions))
+        past = self._past_of(group.group_id, total_lag(each.lag for each in partitions) or 0)
         return GroupState(group.group_id, group.kind, group.state, partitions, past)
 
     def _committed(self, group_id: str) -> Committed:

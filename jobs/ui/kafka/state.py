@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sparkonce.jobs.cli.housekeeping.open_transactions import Picture
 from sparkonce.jobs.ui.kafka.past import slope
 from sparkonce.offset_store.group import Note
+from sparkonce.offset_store.offsets import lag, total_lag
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class GroupPartition:
     @property
     def lag(self) -> int | None:
         """The number of unread offsets."""
-        return None if self.end is None else max(self.end - self.committed, 0)
+        return total_lag([lag(self.committed, self.end)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _together(partitions: Iterable[GroupPartition]) -> Lag:
     seconds = [each.seconds for each in behind]
     longest = None if None in seconds else max((each for each in seconds if each is not None), default=0.0)
     return Lag(
-        sum(each.lag or 0 for each in behind),
+        total_lag(each.lag for each in behind) or 0,
         longest,
         any(each.by_timestamp and each.seconds == longest for each in behind),
         sum(each.is_beyond for each in known),
