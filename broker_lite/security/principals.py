@@ -18,7 +18,7 @@ _KEYWORDS: Final = {
 _ENCODINGS: Final = {
     0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1C: "utf-32-be", 0x1E: "utf-16-be",
 }  # fmt: skip
-_SEQUENCE, _SET, _OBJECT_IDENTIFIER, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_SEQUENCE, _OBJECT_IDENTIFIER, _VERSION = 0x30, 0x06, 0xA0
 
 
 class PrincipalError(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
@@ -259,3 +260,15 @@ def retries(module: str) -> bool:
         any(isinstance(node, ast.Try) for node in ast.walk(loop)) and "time.sleep(" in ast.unparse(loop)
         for loop in loops
     )
+
+
+def test_each_constant_is_used() -> None:
+    """A name that is nowhere but where it is defined is a leftover."""
+    texts = {module: text_of(module) for module in modules()}
+    tests = (file.read_text() for file in (PROJECT / "tests").rglob("*.py"))
+    words = Counter(word for text in (*texts.values(), *tests) for word in re.findall(r"\w+", text))
+    constant = re.compile(r"^(_?[A-Z][A-Z0-9_]+)(?:: .+)? = ", re.MULTILINE)
+    found = [
+        f"{module}.{name}" for module, text in texts.items() for name in constant.findall(text) if words[name] == 1
+    ]
+    assert found == []
