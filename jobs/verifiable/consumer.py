@@ -171,7 +171,8 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
 
     def _look_up_offsets(self) -> None:
         """Request the current start and end of each partition, including open transactions."""
-        uncommitted = {**self._settings, "group_id": None, "isolation_level": "read_uncommitted"}
+        uncommitted = {**self._settings, "isolation_level": "read_uncommitted"}
+        uncommitted |= {"group_id": None, "group_instance_id": None}
         with closing(KafkaConsumer(**uncommitted, bootstrap_timeout_ms=int(1000 * self._request_s()))) as asking:
             numbers = asking.partitions_for_topic(self._options.topic)
             if not numbers:

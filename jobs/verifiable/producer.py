@@ -265,16 +265,17 @@ class VerifiableProducer(VerifiableClient):
                 return outcome.put(None)
 
         threading.Thread(target=make, daemon=True).start()
-        while not (self._stop.at_once or self._is_unreachable or time.monotonic() > deadline):
+        while True:
             try:
                 error = outcome.get(timeout=WAIT_S)
             except Empty:
                 self.watch.look()
+                if self._stop.at_once or self._is_unreachable or time.monotonic() > deadline:
+                    raise KafkaTimeoutError(f"{call.__name__} has not ended") from None
                 continue
             if error is not None:
                 raise error
             return
-        raise KafkaTimeoutError(f"{call.__name__} has not ended")
 
     def _flush(self) -> None:
         """Wait until every record has its result; limited by delivery.timeout.ms and --timeout."""
@@ -283,8 +284,9 @@ class VerifiableProducer(VerifiableClient):
             self._purge_if(self._stop.at_once or self._is_late)
 
     def _purge_if(self, given_up: bool) -> None:
+        """End kafka-python's thread, which fails what is outstanding; its `close` would wait for that first."""
         if given_up:
-            self._producer.close(timeout=0)
+            self._producer._sender.force_close()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

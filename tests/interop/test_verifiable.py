@@ -216,6 +216,30 @@ def test_a_broker_that_is_not_there_is_said_once_and_within_the_timeout(tmp_path
 
 
 @pytest.mark.lab
+def test_what_is_under_way_at_the_timeout_is_unknown(broker: EmbeddedBroker, ours: Clients) -> None:
+    plain = ours.producer("plain", "--throughput", "500", "--timeout", "6")
+    transactional = ours.producer("other", "--throughput", "500", "--timeout", "6", "--transactional-id", "x")
+    for producer in (plain, transactional):
+        producer.wait_for("producer_send_success", 100)
+    broker.kill()
+    for producer in (plain, transactional):
+        assert producer.wait() == 1
+        assert "Traceback" not in producer.errors.decode()
+        names = [event["name"] for event in producer.events]
+        assert names[-3:] == ["shutdown_complete", "tool_data", "client_error"]
+        answers = names.count("producer_send_success") + names.count("producer_send_error")
+        assert names.count("producer_send_started") == answers
+    assert plain.counts["producer_send_error"] > 0
+    ends = [
+        each["outcome"] for each in transactional.events if each["name"] in ("transaction_commit", "transaction_abort")
+    ]
+    assert ends[-1] == "unknown"
+    broker.restart()
+    verdict = assert_clean(plain, transactional, ours.final_read("final", "read_uncommitted"))
+    assert verdict.unknown > 0
+
+
+@pytest.mark.lab
 def test_the_configurations_are_read(ours: Clients) -> None:
     producer = ours.producer(
         "p", "--max-messages", "50", "--command-config", str(CONF / "verifiable_producer.properties")
