@@ -13,6 +13,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
@@ -248,12 +249,32 @@ class VerifiableClient(ABC):
         self._settings = settings
         self._events = events
         self._stop = stop
+        self._described: dict[str, Any] = {}
+        """What is said of it when it starts."""
         self.watch = BrokerWatch(settings["bootstrap_servers"])
         self._deadline = math.inf if options.timeout is None else time.monotonic() + options.timeout
 
-    @abstractmethod
     def run(self) -> bool:
-        """Run to the end; return whether it succeeded."""
+        """Run to the end; return whether it succeeded.
+
+        Raises:
+            VerifiableError, KafkaError: if it cannot continue.
+        """
+        self._events.write("startup_complete", **self._described)
+        try:
+            self._work()
+        finally:
+            self._close()
+            self._events.write("shutdown_complete")
+        return True
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Send, or read, until the end."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """End what is under way."""
 
     @property
     def _is_late(self) -> bool:
@@ -273,41 +294,40 @@ class VerifiableClient(ABC):
         return None
 
 
-def run_client(
-    make: type[VerifiableClient],
-    settings_of: Callable[[argparse.Namespace], dict[str, Any]],
-    options: argparse.Namespace,
-) -> int:
-    """Run a client to its end; return the exit status. An error is printed as an event, and on standard error."""
-    try:
-        settings = settings_of(options)
-    except VerifiableError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
-    events, stop = EventWriter(settings["client_id"]), Stop()
-    stop.listen()
-    client = make(options, settings, events, stop)
-    logging.getLogger("kafka").addHandler(client.watch)
-    try:
-        return GOOD if client.run() else FAILED
-    except BrokenPipeError:
-        # The reader has gone; the interpreter would fail again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except (VerifiableError, KafkaError, ValueError) as error:
-        message = client.watch.explain(str(error))
-        events.write("client_error", message=message)
-        print(f"error: {message}", file=sys.stderr)
-        return FAILED
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a module runs: as a command of `sparkonce`, and by itself."""
 
+    name: str
+    client: type[VerifiableClient]
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    settings_of: Callable[[argparse.Namespace], dict[str, Any]]
 
-def run_main(
-    name: str,
-    add_arguments: Callable[[argparse.ArgumentParser], None],
-    run: Callable[[argparse.Namespace], int],
-    arguments: Sequence[str] | None,
-) -> int:
-    """Run one of the two modules by its command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog=f"python -m sparkonce.jobs.verifiable.{name}")
-    add_arguments(parser)
-    return run(parser.parse_args(arguments))
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run by the command line; return the exit status."""
+        parser = argparse.ArgumentParser(prog=f"python -m sparkonce.jobs.verifiable.{self.name}")
+        self.add_arguments(parser)
+        return self.run(parser.parse_args(arguments))
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Run to the end; return the exit status. An error is printed as an event, and on standard error."""
+        try:
+            settings = self.settings_of(options)
+        except VerifiableError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return USAGE
+        events, stop = EventWriter(settings["client_id"]), Stop()
+        stop.listen()
+        client = self.client(options, settings, events, stop)
+        logging.getLogger("kafka").addHandler(client.watch)
+        try:
+            return GOOD if client.run() else FAILED
+        except BrokenPipeError:
+            # The reader has gone; the interpreter would fail again when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
+        except (VerifiableError, KafkaError, ValueError) as error:
+            message = client.watch.explain(str(error))
+            events.write("client_error", message=message)
+            print(f"error: {message}", file=sys.stderr)
+            return FAILED

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import closing
 from typing import Any
 
@@ -24,13 +24,12 @@ from sparkonce.jobs.shared.arguments import whole_number
 from sparkonce.jobs.verifiable.client import (
     WAIT_S,
     EventWriter,
+    Program,
     Stop,
     VerifiableClient,
     VerifiableError,
     add_common_arguments,
     client_settings,
-    run_client,
-    run_main,
 )
 
 REQUEST_S = 30.0
@@ -44,6 +43,11 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
 
     def __init__(self, options: argparse.Namespace, settings: dict[str, Any], events: EventWriter, stop: Stop) -> None:
         super().__init__(options, settings, events, stop)
+        self._described = {
+            "group_id": options.group_id,
+            "isolation_level": settings["isolation_level"],
+            "reset_policy": options.reset_policy,
+        }
         self._consumer: Any = None
         self._consumed = 0
         self._assigned: dict[int, int] = {}
@@ -51,27 +55,15 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
         self._log_starts: dict[int, int] = {}
         self._targets: dict[int, int] = {}
 
-    def run(self) -> bool:
-        """Consume until the end; return whether it was reached.
+    def _work(self) -> None:
+        self._consumer = self._connect(KafkaConsumer, self._deadline)
+        if self._consumer is not None:
+            self._begin()
+        self._consume()
 
-        Raises:
-            VerifiableError, KafkaError: if it cannot continue to read.
-        """
-        self._events.write(
-            "startup_complete",
-            group_id=self._options.group_id,
-            isolation_level=self._settings["isolation_level"],
-            reset_policy=self._options.reset_policy,
-        )
-        try:
-            self._consumer = self._connect(KafkaConsumer, self._deadline)
-            if self._consumer is not None:
-                self._begin()
-            return self._consume()
-        finally:
-            if self._consumer is not None:
-                self._consumer.close(timeout_ms=int(1000 * self._request_s()))
-            self._events.write("shutdown_complete")
+    def _close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close(timeout_ms=int(1000 * self._request_s()))
 
     def _begin(self) -> None:
         if self._options.assign is not None or self._options.until_end:
@@ -81,17 +73,16 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
         else:
             self._assign()
 
-    def _consume(self) -> bool:
+    def _consume(self) -> None:
         while not self._stop.requested:
             if self._is_late:
                 raise VerifiableError(f"not done within {self._options.timeout} s, after {self._consumed} records")
             self._poll_once()
             if self._options.until_end and self._at_end():
-                self._note_end()
-                return True
+                return self._note_end()
             if self._consumed == self._options.max_messages:
-                return True
-        return True
+                return None
+        return None
 
     def _poll_once(self) -> None:
         """Read the available records, up to `max_poll_records`, waiting for the first."""
@@ -274,6 +265,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    options.until_end |= options.final
     given = {
         "group.id": options.group_id,
         "isolation.level": options.isolation_level,
@@ -287,16 +279,8 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the consumer; returns the exit status."""
-    options.until_end |= options.final
-    return run_client(VerifiableConsumer, _settings, options)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the consumer by its command line; returns the exit status."""
-    return run_main("consumer", add_arguments, run, arguments)
-
+PROGRAM = Program("consumer", VerifiableConsumer, add_arguments, _settings)
+run, main = PROGRAM.run, PROGRAM.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,7 +16,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -27,13 +27,12 @@ from sparkonce.jobs.shared.arguments import positive
 from sparkonce.jobs.verifiable.client import (
     WAIT_S,
     EventWriter,
+    Program,
     Stop,
     VerifiableClient,
     VerifiableError,
     add_common_arguments,
     client_settings,
-    run_client,
-    run_main,
 )
 
 FIRST_ANSWER_S = 60.0
@@ -64,7 +63,8 @@ class VerifiableProducer(VerifiableClient):
         self._in_transaction = 0
         self._failed_in_transaction = False
         self._transactions = itertools.count()
-        self._give_up_at = time.monotonic() + FIRST_ANSWER_S
+        self._begun_at = time.monotonic()
+        self._give_up_at = self._begun_at + FIRST_ANSWER_S
 
     @property
     def _is_late(self) -> bool:
@@ -80,22 +80,15 @@ class VerifiableProducer(VerifiableClient):
         Raises:
             VerifiableError, KafkaError: if it cannot continue to send.
         """
-        begin = time.monotonic()
-        self._events.write("startup_complete")
         try:
-            self._produce(begin)
+            super().run()
         finally:
-            self._flush()
-            if self._producer is not None:
-                self._producer.close(timeout=WAIT_S)
-            self._events.write("shutdown_complete")
-            seconds = time.monotonic() - begin
             self._events.write(
                 "tool_data",
                 sent=self._sent,
                 acked=self._acknowledged,
                 target_throughput=self._options.throughput,
-                avg_throughput=round(self._acknowledged / seconds, 3),
+                avg_throughput=round(self._acknowledged / (time.monotonic() - self._begun_at), 3),
             )
         good = self._failed == 0 and self._acknowledged == self._sent
         if self._is_unreachable:
@@ -111,7 +104,7 @@ class VerifiableProducer(VerifiableClient):
             print(told, file=sys.stderr, flush=True)
         return good
 
-    def _produce(self, begin: float) -> None:
+    def _work(self) -> None:
         transactional = "transactional_id" in self._settings
         if transactional:
             if not self._is_connected():
@@ -120,17 +113,28 @@ class VerifiableProducer(VerifiableClient):
             self._note_answer()
         numbers = itertools.count() if self._options.max_messages < 0 else range(self._options.max_messages)
         for number in numbers:
-            self._keep_pace(begin, number)
+            self._keep_pace(number)
             if self._stop.requested or self._is_late:
                 break
             if transactional and self._transaction is None:
                 self._begin_transaction()
+            self._check_not_fatal()
             self._send(number)
             if self._in_transaction == self._options.transaction_size:
                 self._end_transaction()
         if self._transaction is not None:
             # An incomplete transaction is aborted. A last one that is merely smaller is committed.
             self._end_transaction(abort=self._stop.requested or self._is_late)
+
+    def _close(self) -> None:
+        self._flush()
+        if self._producer is not None:
+            self._producer.close(timeout=WAIT_S)
+
+    def _check_not_fatal(self) -> None:
+        manager = getattr(self._producer, "_transaction_manager", None)
+        if manager is not None and manager.has_fatal_error():
+            raise manager.last_error
 
     def _send(self, number: int) -> None:
         prefix, keys = self._options.value_prefix, self._options.repeating_keys
@@ -194,9 +198,9 @@ class VerifiableProducer(VerifiableClient):
             "producer_send_error", **record, outcome=outcome, exception=type(error).__name__, message=str(error)
         )
 
-    def _keep_pace(self, begin: float, number: int) -> None:
+    def _keep_pace(self, number: int) -> None:
         if self._options.throughput > 0:
-            due = begin + number / self._options.throughput
+            due = self._begun_at + number / self._options.throughput
             while not self._stop.requested and not self._is_late and (left := due - time.monotonic()) > 0:
                 self._take_results(min(left, WAIT_S))
 
@@ -342,15 +346,8 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the producer; returns the exit status."""
-    return run_client(VerifiableProducer, _settings, options)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the producer by its command line; returns the exit status."""
-    return run_main("producer", add_arguments, run, arguments)
-
+PROGRAM = Program("producer", VerifiableProducer, add_arguments, _settings)
+run, main = PROGRAM.run, PROGRAM.main
 
 if __name__ == "__main__":
     sys.exit(main())
