@@ -240,6 +240,17 @@ def test_what_is_under_way_at_the_timeout_is_unknown(broker: EmbeddedBroker, our
 
 
 @pytest.mark.lab
+def test_a_producer_that_another_replaces_ends(ours: Clients) -> None:
+    first = ours.producer("first", "--throughput", "500", "--transactional-id", "x")
+    first.wait_for("transaction_commit", 3)
+    second = ours.producer("second", "--max-messages", "50", "--transactional-id", "x")
+    assert second.wait() == 0, second.errors.decode()
+    assert first.wait() == 1
+    assert first.counts["client_error"] == 1
+    assert_clean(first, second, ours.final_read("final"))
+
+
+@pytest.mark.lab
 def test_the_configurations_are_read(ours: Clients) -> None:
     producer = ours.producer(
         "p", "--max-messages", "50", "--command-config", str(CONF / "verifiable_producer.properties")
