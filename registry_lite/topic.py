@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any
 
 from confluent_kafka import (
@@ -27,6 +28,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
+from sparkonce.kafka.client.retry import retry
 from sparkonce.registry_lite.errors import ApiError
 from sparkonce.registry_lite.service import Records
 
@@ -106,16 +108,14 @@ class SchemaTopic:
     def _end(self) -> int:
         """Return the offset after the topic's last record."""
         place = TopicPartition(self._topic, 0)
-        last = time.monotonic() + TIMEOUT_S
-        while True:
+
+        def ask() -> int:
             admin = AdminClient(self._conf, logger=_log)  # a new one: it keeps the leader that it found first
-            try:
-                asked = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT_S)
-                return int(asked[place].result(TIMEOUT_S).offset)
-            except KafkaException:  # perhaps only while the brokers start
-                if time.monotonic() > last:
-                    raise
-            time.sleep(_POLL_S)
+            asked = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT_S)
+            return int(asked[place].result(TIMEOUT_S).offset)
+
+        # An error may come only while the brokers start.
+        return retry(ask, KafkaException, repeat(_POLL_S), deadline_s=time.monotonic() + TIMEOUT_S)
 
     def write(self, records: Records) -> None:
         """Write what was decided after `settle`; return once read. Raises ApiError if that fails, or may have."""

@@ -249,7 +249,7 @@ RETRYING = {"kafka.client.retry", "connectors.kafka_source.reading"}
 
 def test_there_is_one_loop_of_retries() -> None:
     """No other loop catches errors and sleeps. Where brokers are started, or pages ask again, other rules hold."""
-    clients = ("kafka", "connectors", "exactly_once", "offset_store", "jobs.cli")
+    clients = ("kafka", "connectors", "exactly_once", "offset_store", "jobs.cli", "registry_lite")
     within_clients = [each for each in modules() if any(within(each, package) for package in clients)]
     assert {each for each in within_clients if "time.sleep(" in text_of(each) and retries(each)} == RETRYING
 
