@@ -14,11 +14,17 @@ import argparse
 import sys
 import time
 from collections.abc import Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import (
+    AuthorizationError,
+    FencedInstanceIdError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    SaslAuthenticationFailedError,
+)
 
 from sparkonce.jobs.shared.arguments import whole_number
 from sparkonce.jobs.verifiable.client import (
@@ -34,6 +40,8 @@ from sparkonce.jobs.verifiable.client import (
 
 REQUEST_S = 30.0
 """Timeout of requests for offsets and partitions."""
+_GIVE_UP = (AuthorizationError, SaslAuthenticationFailedError, NoOffsetForPartitionError, FencedInstanceIdError)
+"""Errors that last; after any other, such as of a broker that is gone from the metadata, the next poll may succeed."""
 TOPIC_S = 1
 """How often a member looks whether a topic that was missing has been created."""
 
@@ -63,7 +71,9 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
 
     def _close(self) -> None:
         if self._consumer is not None:
-            self._consumer.close(timeout_ms=int(1000 * self._request_s()))
+            # The group notices by its session timeout that a member is gone which cannot say so.
+            with suppress(KafkaError):
+                self._consumer.close(timeout_ms=int(1000 * self._request_s()))
 
     def _begin(self) -> None:
         if self._options.assign is not None or self._options.until_end:
@@ -91,9 +101,10 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
         try:
             found = self._consumer.poll(int(1000 * WAIT_S), most) if most else {}
         except KafkaError as error:
-            if not error.retriable:
+            if isinstance(error, _GIVE_UP):
                 raise
             found = {}
+            time.sleep(WAIT_S)
         self.watch.look()
         for tp, messages in found.items():
             self.watch.answered()

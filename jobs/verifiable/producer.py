@@ -22,6 +22,7 @@ from typing import Any
 
 from kafka import KafkaProducer
 from kafka.errors import InvalidTopicError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
+from kafka.net import KafkaNetClient
 
 from sparkonce.jobs.shared.arguments import positive
 from sparkonce.jobs.verifiable.client import (
@@ -44,6 +45,16 @@ MAX_UNACKNOWLEDGED = 100_000
 
 _NOT_WRITTEN = (InvalidTopicError, MessageSizeTooLargeError)
 """Responses after which a record is certainly not in the log; after any other an earlier attempt may have succeeded."""
+
+
+class _NetClient(KafkaNetClient):  # type: ignore[misc]
+    """Says that a broker is not ready: kafka-python 3.0 loses the request of a transaction where this raises."""
+
+    def await_ready(self, node_id: Any, timeout_ms: int = 30_000) -> bool:
+        try:
+            return bool(super().await_ready(node_id, timeout_ms))
+        except KafkaError:
+            return False
 
 
 class VerifiableProducer(VerifiableClient):
@@ -340,6 +351,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
         raise VerifiableError("--abort-every aborts transactions: give --transactional-id too, or leave it out")
     settings.setdefault("acks", "all")
     settings.setdefault("enable_idempotence", settings["acks"] in ("all", -1))
+    settings["kafka_client"] = _NetClient
     settings.setdefault("delivery_timeout_ms", KafkaProducer.DEFAULT_CONFIG["delivery_timeout_ms"])
     if options.timeout is not None:  # no call may take longer
         settings.setdefault("max_block_ms", max(1, int(1000 * min(FIRST_ANSWER_S, options.timeout))))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from itertools import count
 from pathlib import Path
 
 import pytest
+from kafka.errors import KafkaConnectionError
+from kafka.net import KafkaNetClient
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.verifiable import consumer as verifiable_consumer
 from sparkonce.jobs.verifiable import producer as verifiable_producer
 from sparkonce.jobs.verifiable.client import EventWriter, Stop, VerifiableError
 from sparkonce.jobs.verifiable.producer import VerifiableProducer, add_arguments
+from tests.cases import each_case
 
 REFUSED = "[Errno 111] Connection refused"
 TO_TOPIC = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t"]
@@ -64,10 +68,26 @@ def test_a_run_whose_records_are_refused_says_why(capsys: pytest.CaptureFixture[
     assert told.out.count("producer_send_error") == 2
 
 
-def make_producer(servers: str, topic: str) -> VerifiableProducer:
+@each_case("refused", range(8))
+def test_no_request_of_a_transaction_is_lost_when_a_broker_is_not_ready(
+    refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, await_ready = count(), KafkaNetClient.await_ready
+
+    def failing(client: KafkaNetClient, *given: object, **named: object) -> bool:
+        if next(calls) == refused:
+            raise KafkaConnectionError("not ready")
+        return await_ready(client, *given, **named)
+
+    with monkeypatch.context() as patch, EmbeddedBroker() as broker:
+        patch.setattr(KafkaNetClient, "await_ready", failing)
+        assert make_producer(broker.bootstrap_servers, "t", "--transactional-id", "x", "--timeout", "20").run()
+
+
+def make_producer(servers: str, topic: str, *more: str) -> VerifiableProducer:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    given = ["--bootstrap-servers", servers, "--topic", topic, "--max-messages", "2"]
+    given = ["--bootstrap-servers", servers, "--topic", topic, "--max-messages", "2", *more]
     options = parser.parse_args(given)
     return VerifiableProducer(options, verifiable_producer._settings(options), EventWriter("p"), Stop())
 
