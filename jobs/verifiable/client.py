@@ -210,6 +210,7 @@ def client_settings(
     if not texts.get("bootstrap.servers"):
         raise VerifiableError("no broker is named: give --bootstrap-servers, or bootstrap.servers in --command-config")
     texts.setdefault("client.id", f"{kind}-{os.getpid()}")
+    texts.setdefault("reconnect.backoff.max.ms", "1000")  # as in Java; kafka-python's is 30 s
     settings = dict(_setting(name, text) for name, text in texts.items())
     try:
         read_servers(settings["bootstrap_servers"])
