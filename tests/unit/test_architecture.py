@@ -147,6 +147,17 @@ def test_imports_point_up_in_the_table() -> None:
     assert not down
 
 
+def test_few_folders_lie_between_the_commands_and_the_columns() -> None:
+    """A reader of ``connectors`` crosses at most seven of its folders, one import after the other."""
+    lengths: dict[str, int] = {}
+    for part in (part for part in ALLOWED if within(part, "connectors")):  # in the order of the rows
+        others = {
+            max((each for each in ALLOWED if within(name, each)), key=len, default=name) for name in ALLOWED[part]
+        }
+        lengths[part] = 1 + max((lengths.get(other, 0) for other in others - {part}), default=0)
+    assert max(lengths.values()) <= 7, lengths
+
+
 def test_the_table_tells_of_what_is_there() -> None:
     paths = {part: root_of(part) / part.replace(".", "/") for part in ALLOWED}
     assert not [part for part, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())]
