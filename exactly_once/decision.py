@@ -248,7 +248,7 @@ def check_ranges(batch: Batch, stored: Mapping[PartitionKey, int]) -> None:
         if extent.end < extent.start or (extent.end > extent.start and at != extent.follows):
             raise InternalError(
                 f"{batch}: internal error, nothing was committed: the range [{extent.start}, {extent.end}) of {tp} "
-                f"(source {source!r}) was to follow offset {extent.follows}, and {at} is stored. Report this message "
+                f"(source {source!r}) follows offset {extent.follows}, but {at} is stored. Report this message "
                 "with the files of the batch in the checkpoint's folders offsets and commits"
             )
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
-from sparkonce.broker_lite.assertions import beyond_end, broken
+from sparkonce.broker_lite.assertions import beyond_end, broken, older_cluster
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import is_log_file
@@ -274,7 +274,7 @@ class LocalLog:
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
         latest = self.leader_epochs.latest
         if leader_epoch < latest:
-            raise broken("epochs-rise", f"{self.directory} has leader epoch {latest}, the cluster {leader_epoch}")
+            raise older_cluster(self.directory, latest, leader_epoch)
         if leader_epoch > latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
         return self._put(batch, header, last_offset, now_ms)

@@ -44,7 +44,7 @@ __all__ = ["HIGH_WATERMARK", "Appended", "OverlappingBatchError", "PartitionLog"
 
 HIGH_WATERMARK: Final = -1
 """Passed to `delete_records`: delete up to the high watermark."""
-_CLOSED_AT_ONCE: Final = 64
+_CLOSED_AT_ONCE: Final = 16
 """Of so many logs the files are flushed together when the broker stops; their descriptors are open meanwhile."""
 
 

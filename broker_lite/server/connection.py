@@ -495,9 +495,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _own_buffer(self) -> None:
         """Keep the buffer that was shared until now, with what is in it."""
         if not self._owns_buffer:
-            self._count_buffer(len(self._view))
             self._owns_buffer = True
             self._table.take_shared_buffer()
+            self._count_buffer(len(self._view))
 
     def _count_buffer(self, more: int) -> None:
         self._counted_bytes += more

@@ -298,7 +298,7 @@ class ConnectionTable:
         ranked = sorted(
             (member is owner or not member.watch.stands_still(member), -member.held_bytes, number, member)
             for number, member in enumerate(self._members)
-            if member.held_bytes > limits.READ_BUFFER_BYTES or member is owner
+            if member.held_bytes >= limits.READ_BUFFER_BYTES or member is owner
         )
         ample = self.memory.limit - self.memory.limit // limits.ROOM_SHARE
         for moves, _, _, member in ranked:

@@ -36,7 +36,7 @@ REASONS = {
     BAD_LENGTH: "a length is negative, or the fields of a record do not fill it",
     BAD_COUNT: "the batch does not hold as many records as its header says",
     BAD_OFFSET: "a record's offset lies outside its batch",
-    BAD_ORDER: "a record's offset is not above that of the record before",
+    BAD_ORDER: "offsets go back: a batch or a record does not follow the one before",
 }
 
 # Statuses of `scan_batches` besides OK.
@@ -248,7 +248,6 @@ def _decode_batch(
             return BAD_OFFSET
         offset = header[BASE_OFFSET] + offset_delta
         if offset < state[NEXT_OFFSET]:
-            state[FAILED_OFFSET] = offset
             return BAD_ORDER
         state[NEXT_OFFSET] = offset + 1
         if start_offset <= offset < end_offset:

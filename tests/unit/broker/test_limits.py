@@ -332,6 +332,26 @@ def test_memory_is_taken_from_those_who_hold_it(
         each.close()
 
 
+def test_one_byte_of_a_frame_is_no_hold_on_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that each sent one byte, and stand still, fill what all may hold; a part of a frame gets in."""
+    monkeypatch.setattr("sparkonce.broker_lite.server.server.SWEEP_INTERVAL_S", 0.01)
+    with EmbeddedBroker() as broker:
+        table = table_of(broker)
+        table.memory.limit = 20 * limits.READ_BUFFER_BYTES
+        holders = [Client(broker) for _ in range(20)]
+        for each in holders:
+            each.socket.sendall(b"\0")
+        wait_until(broker, lambda: table.memory.used == table.memory.limit)
+        wait_until(broker, lambda: all(each.watch.stands_still(each) for each in table))
+        new = Client(broker)
+        new.socket.sendall(struct.pack(">i", len(API_VERSIONS)))
+        wait_until(broker, lambda: len(table) < 21)
+        new.socket.sendall(API_VERSIONS)
+        assert new.answer(ApiKey.API_VERSIONS, 0)[0] == 7
+        for each in (new, *holders):
+            each.close()
+
+
 def test_who_stands_still_is_cut_off_before_who_sends() -> None:
     """A large request that comes as fast as it can is not what others' idle bytes are paid with."""
     no_loop: Any = Any

@@ -204,7 +204,7 @@ def test_offsets_that_go_back_or_come_twice_are_never_rows(codec: int) -> None:
     first, second = encode_batch([one, one], compression=codec), encode_batch([one, one], compression=codec)
     for base in (0, 1):
         second[:8] = base.to_bytes(8, "big")
-        with pytest.raises(CorruptBatchError, match=f"at offset {base}: a record's offset is not above that of"):
+        with pytest.raises(CorruptBatchError, match=f"at offset {base}: offsets go back"):
             decode(first + second)
     second[:8] = (2).to_bytes(8, "big")
     assert [each["offset"] for each in decode(first + second)] == [0, 1, 2, 3]
@@ -216,7 +216,7 @@ def test_records_of_a_batch_whose_offsets_go_back_are_never_rows() -> None:
     assert batch[second + 3] == 2, "its offset delta, 1 in zig-zag"
     batch[second + 3] = 0
     write_crc(batch)
-    with pytest.raises(CorruptBatchError, match="at offset 0: a record's offset is not above that"):
+    with pytest.raises(CorruptBatchError, match="at offset 0: offsets go back"):
         decode(batch)
 
 
