@@ -163,14 +163,18 @@ class TlsConnection(ClientConnection):
 
     def _has_whole_frame(self) -> bool:
         """Whether there is more to handle, or to decrypt once there is room."""
-        return super()._has_whole_frame() or (self._reading_paused and bool(self._received.pending))
+        return super()._has_whole_frame() or (self._reading_paused and self._has_more())
+
+    def _has_more(self) -> bool:
+        """Whether there is more to decrypt, or to take: OpenSSL decrypts whole records, of up to 16 KiB."""
+        return bool(self._received.pending or self._tls.pending())
 
     def _make_output(self, sock: socket.socket) -> Output:
         return TlsOutput(self._loop, sock, self._resume, self._on_send_error, self._tls, self._encrypted)
 
     def _pause_reading(self, paused: bool) -> None:
         super()._pause_reading(paused)
-        if not paused and self._received.pending:
+        if not paused and self._has_more():
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:

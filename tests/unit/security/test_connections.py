@@ -15,6 +15,7 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.embedded import BrokerStartError
+from sparkonce.broker_lite.server.limits import READ_BUFFER_BYTES
 from sparkonce.kafka.protocol import apis, fetch, frames, produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
@@ -257,6 +258,60 @@ def test_large_answers_and_many_requests_over_tls_come_whole(broker: EmbeddedBro
             data: Any = answer.topics[0].partitions[0].records
             records = decode_all(data)
             assert [record.value for record in records] == [bytes([number]) * 700_000 for number in range(24)]
+
+
+def pipelined(client: Client, topic: str, frame: tuple[int, int, bytes]) -> int:
+    """Send a long poll, and requests behind it that end a little beyond the read buffer; return how many."""
+    client.ask(ApiKey.METADATA, 1, topics=[(topic,)])
+    partition = fetch.FetchPartition(0, 0, 1 << 20)
+    poll = fetch.FetchRequest(300, 1 << 20, 1 << 20, [fetch.FetchTopic(topic, ZERO_UUID, [partition])])
+    client.send(ApiKey.FETCH, 12, bytes(fetch.encode_request(12, poll)))
+    key, version, body = frame
+    whole = bytes(frames.encode_request_header(key, version, 1, "test")) + body
+    whole = struct.pack(">i", len(whole)) + whole
+    count = READ_BUFFER_BYTES // len(whole) + 1
+    client.socket.sendall(whole)  # alone, so that a later record of TLS straddles the end of the buffer
+    client.socket.sendall(whole * (count - 1))
+    return count
+
+
+LISTENERS = [("PLAINTEXT", None), ("SSL", ssl.TLSVersion.TLSv1_2), ("SSL", ssl.TLSVersion.TLSv1_3)]
+
+
+@pytest.mark.parametrize(("name", "version"), LISTENERS)
+def test_requests_behind_one_that_waits_are_answered(
+    broker: EmbeddedBroker, trusting: ssl.SSLContext, name: str, version: ssl.TLSVersion | None
+) -> None:
+    """Also those that were decrypted with others, and found no room in the read buffer."""
+    trusting.maximum_version = version or trusting.maximum_version
+    with Client(broker.listeners[name], trusting if version else None) as client:
+        count = pipelined(client, "behind", (ApiKey.API_VERSIONS, 0, b""))
+        client.receive(ApiKey.FETCH, 12)
+        for _ in range(count):
+            client.receive(ApiKey.API_VERSIONS, 0)
+
+
+@pytest.mark.parametrize(("name", "version"), LISTENERS)
+def test_records_behind_a_request_that_waits_are_written_though_the_client_ends(
+    broker: EmbeddedBroker, trusting: ssl.SSLContext, name: str, version: ssl.TLSVersion | None
+) -> None:
+    trusting.maximum_version = version or trusting.maximum_version
+    topic = f"ends-{name}-{version and version.name}"
+    batch = bytes(encode_batch([Record(None, b"v" * 100, 1_700_000_000_000)]))
+    part = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(0, batch)])
+    body = bytes(produce.encode_request(9, produce.ProduceRequest(None, 0, 1000, [part])))
+    with Client(broker.listeners[name], trusting if version else None) as client:
+        count = pipelined(client, topic, (ApiKey.PRODUCE, 9, body))
+        client.socket.shutdown(socket.SHUT_WR)
+        with Client(broker.listeners["PLAINTEXT"]) as reader:
+            partition = fetch.FetchPartition(0, 0, 1 << 20)
+            all_of_it = fetch.FetchRequest(
+                10_000, count * len(batch), 1 << 20, [fetch.FetchTopic(topic, ZERO_UUID, [partition])]
+            )
+            reader.send(ApiKey.FETCH, 12, bytes(fetch.encode_request(12, all_of_it)))
+            answer = fetch.decode_response(12, reader.receive(ApiKey.FETCH, 12))
+            data: Any = answer.topics[0].partitions[0].records
+            assert len(list(decode_all(data))) == count
 
 
 @pytest.mark.parametrize("process", [False, True])
