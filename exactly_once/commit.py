@@ -190,7 +190,7 @@ class Delivery:
                 if not isinstance(decision, Fresh):
                     raise fenced(decision, batch, snapshot, plan.version, self._store_name)
                 if not commit.is_second:
-                    check_ranges(batch, snapshot.next_offsets(batch.record.moved))
+                    check_ranges(batch, seen.next_offsets)
                 commit = replace(commit, is_first=seen.others is not None)
             if commit.is_second:
                 _check_first_half(batch, plan, commit, snapshot, rows)
