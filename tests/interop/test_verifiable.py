@@ -100,6 +100,7 @@ def test_nothing_is_lost_while_the_broker_is_killed_and_the_group_changes(
         producer.wait_for("producer_send_success", acknowledged)
         broker.kill()
         broker.restart()
+    member.wait_for("records_consumed")  # it has partitions, so that another member takes some from it
     other = ours.consumer("other", "--group-id", "g")
     assert producer.wait() == 0, producer.errors.decode()
     other.wait_for("partitions_assigned")
