@@ -56,7 +56,7 @@ def audit_table(
     readers: Readers,
     progress: Callable[[int], AbstractContextManager[Callable[[], None]]],
 ) -> Examined:
-    """Examine all of a table that was requested; ``progress`` gets the number of commits, and is told of each.
+    """Examine a table as far as requested. ``progress`` gets the number of commits, and gives what to call after each.
 
     Raises:
         AuditError, CoordinatesError, OffsetStoreError: if something cannot be checked.

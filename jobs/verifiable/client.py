@@ -297,7 +297,7 @@ class VerifiableClient(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a module runs: as a command of `sparkonce`, and by itself."""
+    """A program that runs as a command of `sparkonce` and by itself."""
 
     name: str
     client: type[VerifiableClient]

@@ -1,4 +1,4 @@
-"""Ours beside Spark's own: what doubles rows there doubles none here, and a driver that lost is told who won."""
+"""Our sinks beside Spark's under the same faults: Spark's duplicate rows, ours do not; a fenced driver is refused."""
 
 from __future__ import annotations
 
