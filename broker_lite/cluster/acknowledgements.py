@@ -8,29 +8,26 @@ serves all of them: it is set for the earliest deadline, and then checks all wai
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Replicas
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
-Then = Callable[[ErrorCode], None]
-logger = logging.getLogger(__name__)
 
-
-class _Waiter:
+class _Waiter(Promise[ErrorCode]):
     """One waiting request; those with the same offset keep their order of arrival."""
 
-    __slots__ = ("deadline_ms", "last_offset", "number", "then")
+    __slots__ = ("deadline_ms", "last_offset", "number")
 
-    def __init__(self, last_offset: int, number: int, deadline_ms: int, then: Then) -> None:
+    def __init__(self, last_offset: int, number: int, deadline_ms: int) -> None:
+        super().__init__()
         self.last_offset = last_offset
         self.number = number
         self.deadline_ms = deadline_ms
-        self.then = then
 
     def __lt__(self, other: _Waiter) -> bool:
         return (self.last_offset, self.number) < (other.last_offset, other.number)
@@ -48,22 +45,25 @@ class Acknowledgements:
         self._timer: Timer | None = None
         self._timer_ms = 0
 
-    def when_safe(self, key: PartitionKey, last_offset: int, timeout_ms: int, then: Then) -> None:
-        """Call `then` when everything up to `last_offset` is replicated: at once, if it already is.
+    def safe(self, key: PartitionKey, last_offset: int, timeout_ms: int) -> Promise[ErrorCode]:
+        """Promise that everything up to `last_offset` is replicated. It may be complete already.
 
-        `then` receives NONE; NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if this broker no longer leads the
+        The value is NONE; NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if this broker no longer leads the
         partition; NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync; or REQUEST_TIMED_OUT after
-        `timeout_ms`.
+        `timeout_ms`. To wait for several, request all before awaiting the first: a partition that is lost and led again
+        in between may have other records there.
         """
-        answer = self._answer(key, last_offset)
-        if answer is not None:
-            then(answer)
-            return
         deadline_ms = self._monotonic_ms() + max(timeout_ms, 0)
         self._number += 1
-        heappush(self._waiting.setdefault(key, []), _Waiter(last_offset, self._number, deadline_ms, then))
+        waiter = _Waiter(last_offset, self._number, deadline_ms)
+        answer = self._answer(key, last_offset)
+        if answer is not None:
+            waiter.complete(answer)
+            return waiter
+        heappush(self._waiting.setdefault(key, []), waiter)
         if self._timer is None or deadline_ms < self._timer_ms:
             self._set_timer(deadline_ms)
+        return waiter
 
     def on_event(self, event: Event) -> None:
         """Answer the requests that an event completes."""
@@ -76,7 +76,7 @@ class Acknowledgements:
         # A new leader epoch, here or on another broker: records of the former epoch may have been truncated.
         del self._waiting[event.key]
         for waiter in waiting:
-            _tell(waiter, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            waiter.complete(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property
     def size(self) -> int:
@@ -91,7 +91,7 @@ class Acknowledgements:
             self._timer = None
 
     def _answer_safe(self, key: PartitionKey, waiting: list[_Waiter]) -> None:
-        # A callback may wait for the same partition again, so each request is removed before it is called back.
+        # Who is told may wait for the same partition again, so each request is removed before.
         while waiting:
             answer = self._answer(key, waiting[0].last_offset)
             if answer is None:
@@ -99,7 +99,7 @@ class Acknowledgements:
             waiter = heappop(waiting)
             if not waiting:
                 self._waiting.pop(key, None)
-            _tell(waiter, answer)
+            waiter.complete(answer)
             waiting = self._waiting.get(key, [])
 
     def _answer(self, key: PartitionKey, last_offset: int) -> ErrorCode | None:
@@ -130,12 +130,4 @@ class Acknowledgements:
         if deadlines:
             self._set_timer(min(deadlines))
         for waiter in sorted(late):
-            _tell(waiter, ErrorCode.REQUEST_TIMED_OUT)
-
-
-def _tell(waiter: _Waiter, code: ErrorCode) -> None:
-    """Call one back; its errors do not keep the others from being called back."""
-    try:
-        waiter.then(code)
-    except Exception:
-        logger.exception("an answer that waited until records are safe was not given")
+            waiter.complete(ErrorCode.REQUEST_TIMED_OUT)

@@ -2,7 +2,7 @@
 
 Theory of operation: every broker keeps trying to become the controller; one succeeds, and its `Controller` decides. A
 decision returns records, which are appended to the log as a whole, and the next one builds on them. Answers wait until
-all earlier decisions are durable (`when_written`), errors too, as they may depend on them. After any failure in
+all earlier decisions are durable (`written`), errors too, as they may depend on them. After any failure in
 between, this controller resigns: its image may be ahead of the log. Another broker continues from the log, or this one
 does, in a new epoch; after a failed write only after a backoff, which grows up to `MAX_BACKOFF_MS` and is reset as
 soon as a decision is durable.
@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from sparkonce.broker_lite.cluster.coordination import Coordination, OvertakenError
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.records import BrokerChanged, MetadataRecord
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class ControllerService:
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._controller: Controller | None = None
-        self._waiting: deque[tuple[int, Callable[[bool], None]]] = deque()
+        self._waiting: deque[tuple[int, Promise[bool]]] = deque()
         """Answers, with the offsets up to which the log must be durable before they are sent."""
         self._backoff_ms = 0
         self._not_before_ms = 0
@@ -105,7 +106,7 @@ class ControllerService:
         )
 
     def decide(self, decision: Decision[Result]) -> Result:
-        """Let the controller decide; the decision is valid once it is durable: see `when_written`.
+        """Let the controller decide; the decision is valid once it is durable: see `written`.
 
         Raises:
             KafkaError: NOT_CONTROLLER if this broker is not the controller, or has just resigned, in which case the
@@ -137,10 +138,15 @@ class ControllerService:
     def check_has_others(self) -> None:
         """Do nothing: there may be other brokers."""
 
-    def when_written(self, then: Callable[[bool], None]) -> None:
-        """Call back when all decisions so far are durable; with False if this controller resigns before."""
+    def written(self) -> Promise[bool]:
+        """Promise that all decisions so far are durable; False if this controller resigns before."""
         assert self._controller is not None, "this broker is the controller"
-        self._waiting.append((self._controller.image.next_offset, then))
+        promise: Promise[bool] = Promise()
+        if self.is_written:
+            promise.complete(True)
+        else:
+            self._waiting.append((self._controller.image.next_offset, promise))
+        return promise
 
     def prepare(
         self, _name: str, _topic_id: uuid.UUID, _indexes: Collection[int], _settings: Mapping[str, str]
@@ -229,20 +235,12 @@ class ControllerService:
         if self.is_written:
             self._backoff_ms, self._logged = 0, set()
         while self._waiting and self._waiting[0][0] <= durable_offset:
-            _tell(self._waiting.popleft()[1], True)
+            self._waiting.popleft()[1].complete(True)
 
     def _end(self, reason: str) -> None:
         logger.info("broker %d is not the controller any more: %s", self._broker_id, reason)
         self._controller = None
         self._coordination.resign()
         waiting, self._waiting = self._waiting, deque()
-        for _, then in waiting:
-            _tell(then, False)
-
-
-def _tell(then: Callable[[bool], None], is_written: bool) -> None:
-    """Call one back; its errors are logged, so that the other callbacks run and the caller continues."""
-    try:
-        then(is_written)
-    except Exception:
-        logger.exception("an answer that waited for the controller's log was not given")
+        for _, promise in waiting:
+            promise.complete(False)

@@ -32,6 +32,7 @@ from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO
 from sparkonce.broker_lite.replication.replica_log import ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
 from sparkonce.broker_lite.scheduling import Scheduler
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class ClusterMember:
         self.on_image: list[Callable[[ClusterImage], None]] = []
         """Called after each batch of the log, before the events of `listen`."""
         self.acknowledgements = Acknowledgements(self.replicas, scheduler, monotonic_ms)
-        self.when_safe = self.acknowledgements.when_safe
+        self.safe = self.acknowledgements.safe
         """Call back when a partition that this broker leads is replicated up to an offset: see `Acknowledgements`."""
         self._listeners: list[Callable[[Event], None]] = [self.acknowledgements.on_event]
         self._peers = peers
@@ -99,7 +100,7 @@ class ClusterMember:
         self._lag_look_ms = settings.replica_lag_time_max_ms // 2
         self._looked_for_lag_ms = monotonic_ms()
         self._waiting: list[_ToController] = []
-        self._after_failover: list[tuple[int, Callable[[], None]]] = []
+        self._after_failover: list[tuple[int, Promise[None]]] = []
         self._proposals: InSyncProposals | None = None
         self._looks = Looks(self._look, self._may_rest, scheduler, monotonic_ms)
         self.look_soon = self._looks.soon
@@ -186,6 +187,18 @@ class ClusterMember:
         assert self._peers is not None, "a standalone broker asks nobody"
         self._peers.send(broker_id, request, then)
 
+    def ask(self, broker_id: int, request: Any) -> Promise[Any]:
+        """Promise another broker's answer: None if it does not answer."""
+        promise: Promise[Any] = Promise()
+        self.send(broker_id, request, promise.complete)
+        return promise
+
+    def ask_controller(self, request: Any, timeout_ms: int = CONTROLLER_TIMEOUT_MS) -> Promise[Any]:
+        """Promise the controller's answer: None after `timeout_ms`."""
+        promise: Promise[Any] = Promise()
+        self.send_to_controller(request, promise.complete, timeout_ms)
+        return promise
+
     def send_to_controller(self, request: Any, then: Answer, timeout_ms: int = CONTROLLER_TIMEOUT_MS) -> None:
         """Send a request to the current controller; the answer is None after `timeout_ms`."""
         waiting = _ToController(request, then, self._monotonic_ms() + timeout_ms)
@@ -239,27 +252,29 @@ class ClusterMember:
             for each in self.image.brokers.values()
         )
 
-    def after_failover(self, then: Callable[[], None]) -> None:
-        """Call back when the log has new leaders in place of dead brokers, or after `FAILOVER_WAIT_MS`.
+    def failover(self) -> Promise[None]:
+        """Promise that the log has new leaders in place of dead brokers; `FAILOVER_WAIT_MS` later in any case.
 
         A client that has just lost its connection to a leader asks at once for the new one. If the answer were still
         the dead one, it would ask again only a second later.
         """
-        self._after_failover.append((self._monotonic_ms() + FAILOVER_WAIT_MS, then))
-        self.look_soon()
+        promise: Promise[None] = Promise()
+        if self.misses_a_death():
+            self._after_failover.append((self._monotonic_ms() + FAILOVER_WAIT_MS, promise))
+            self.look_soon()
+        else:
+            promise.complete(None)
+        return promise
 
-    def _call_after_failover(self) -> None:
+    def _end_failover(self) -> None:
         now_ms = self._monotonic_ms()
-        over = not self.misses_a_death()
+        is_over = not self.misses_a_death()
         waiting, self._after_failover = self._after_failover, []
-        for deadline_ms, then in waiting:
-            if not over and now_ms < deadline_ms:
-                self._after_failover.append((deadline_ms, then))
-                continue
-            try:
-                then()
-            except Exception:  # the others are waiting, too
-                logger.exception("who has asked for leaders is not answered")
+        for deadline_ms, promise in waiting:
+            if is_over or now_ms >= deadline_ms:
+                promise.complete(None)
+            else:
+                self._after_failover.append((deadline_ms, promise))
 
     # The log.
 
@@ -361,7 +376,7 @@ class ClusterMember:
         if self._waiting:
             self._send_again()
         if self._after_failover:
-            self._call_after_failover()
+            self._end_failover()
         self._looked += 1
         if self._looked % PROPOSALS_EVERY == 0 or self._looks.rests:
             self._look_at_replicas()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from sparkonce.broker_lite.cluster.controller_service import Decision, Result
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import MetadataRecord
+from sparkonce.broker_lite.waiting import Promise
 
 Answer = Callable[[Any], None]
 """Called with a response, or None without one: the broker died, timed out, or is not connected."""
@@ -36,8 +37,8 @@ class ControllerRole(Protocol):
             ProtocolError: if so; the connection must be closed.
         """
 
-    def when_written(self, then: Callable[[bool], None]) -> None:
-        """Call back when all decisions so far are durable; with False if this controller resigns before."""
+    def written(self) -> Promise[bool]:
+        """Promise that all decisions so far are durable; False if this controller resigns before."""
 
     def decide(self, decision: Decision[Result]) -> Result:
         """Let the controller decide; the decision is valid once it is durable: `is_written`.

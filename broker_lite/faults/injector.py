@@ -9,7 +9,6 @@ other connections continue. It is served even if its client has disconnected, as
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 import struct
@@ -18,18 +17,17 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sparkonce.broker_lite import dispatch
 from sparkonce.broker_lite.faults import messages
 from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, FaultPlan, Place, Rule, RuleBook
-from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.leader import LedPartition
-from sparkonce.broker_lite.node.request import DROP, Body, Request, answered_version
+from sparkonce.broker_lite.node.request import Body, CloseConnectionError, Request, answered_version
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey
-from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.fetch import parts_size
-
-logger = logging.getLogger(__name__)
 
 _SESSION_ERRORS = frozenset(
     {
@@ -95,14 +93,13 @@ def _decode(request: Request, broker: Broker) -> Any:
 
 
 class _Altered(Request):
-    """A request as the handler sees it: perhaps with fewer elements, and with its answer intercepted."""
+    """A request as the handler sees it: perhaps with fewer elements, and with more in its answer."""
 
     __slots__ = ("_extra", "_message", "_throttle_time_ms")
 
-    def __init__(self, request: Request, send: Callable[[Request, Body], None], throttle_time_ms: int) -> None:
+    def __init__(self, request: Request, throttle_time_ms: int) -> None:
         for name in Request.__slots__:
             setattr(self, name, getattr(request, name))
-        self._send = send
         self._message: Any = None
         self._extra: dict[str, Any] = {}
         self._throttle_time_ms = throttle_time_ms
@@ -125,6 +122,23 @@ class _Altered(Request):
         return super().response(**values)
 
 
+class _FailingBroker:
+    """The broker as the handlers of Produce and Fetch see it: it leads no partition that matches a rule."""
+
+    def __init__(self, broker: Broker, rule: Rule) -> None:
+        self._broker = broker
+        self._rule = rule
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    def leading(self, topic: str, index: int) -> LedPartition:
+        """See `Broker`."""
+        if self._rule.spec.is_at((topic, index)):
+            raise KafkaError(ErrorCode(self._rule.spec.error_code), "injected by a fault")
+        return self._broker.leading(topic, index)
+
+
 class Injector:
     """Applies the rules to one broker. `restart` is called when a rule restarts the broker."""
 
@@ -132,7 +146,7 @@ class Injector:
         self._broker = broker
         self._rules = rules
         self._restart = restart
-        self._paused: dict[int, list[Callable[[], None]]] = {}
+        self._paused: dict[int, list[Promise[None]]] = {}
         self._muted_until_ms: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def held(self, rule_id: int) -> int:
@@ -141,97 +155,76 @@ class Injector:
 
     def release(self, rule_id: int) -> None:
         """Release the requests held by a pause."""
-        for resume in self._paused.pop(rule_id, ()):
-            resume()
+        for promise in self._paused.pop(rule_id, ()):
+            promise.complete(None)
 
     def unmute(self) -> None:
         """Unmute connections that a throttle has muted."""
         self._muted_until_ms.clear()
 
-    def handle(self, request: Request) -> Body | None:
+    async def handle(self, request: Request) -> Body | None:
         """Answer a request in place of `dispatch.handle`."""
         plan = self._rules.plan(_Facts(self._broker, request))
         now_ms = self._broker.clock.monotonic_ms()
         wait_ms = max(self._muted_until_ms.get(request.origin, 0) - now_ms, 0) + plan.delay_ms
         if plan is NOTHING and not wait_ms:
-            return dispatch.handle(self._broker, request)
-        if not wait_ms and not plan.pauses:
-            return self._serve(request, plan)
-        request.body = memoryview(bytearray(request.body))  # the connection reuses its read buffer
-        self._hold(request, plan, [rule.rule_id for rule in plan.pauses], wait_ms)
-        return None
+            return await dispatch.handle(self._broker, request)
+        for rule in plan.pauses:
+            promise: Promise[None] = Promise()
+            self._paused.setdefault(rule.rule_id, []).append(promise)
+            await promise
+        await self._sleep(wait_ms)
+        return await self._serve(request, plan)
 
-    def _hold(self, request: Request, plan: FaultPlan, pauses: list[int], wait_ms: int) -> None:
-        if pauses:
-            rest = pauses[1:]
-            self._paused.setdefault(pauses[0], []).append(lambda: self._hold(request, plan, rest, wait_ms))
-        elif wait_ms:
-            self._broker.scheduler.call_later(wait_ms / 1000, lambda: self._hold(request, plan, [], 0))
-        else:
-            self._serve_later(request, plan)
+    async def _sleep(self, wait_ms: float) -> None:
+        if wait_ms:
+            promise: Promise[None] = Promise()
+            self._broker.scheduler.call_later(wait_ms / 1000, lambda: promise.complete(None))
+            await promise
 
-    def _serve_later(self, request: Request, plan: FaultPlan) -> None:
-        try:
-            body = self._serve(request, plan)
-        except ProtocolError as error:
-            self._broker.note_refusal(f"closing connection from {request.client_host}: {error}")
-            body = DROP
-        except Exception:
-            logger.exception("a request from %s failed; closing its connection", request.client_host)
-            body = DROP
-        if body is not None:
-            request.answer(body)
-
-    def _serve(self, request: Request, plan: FaultPlan) -> Body | None:
-        """Carry out the plan; None if there is no answer, or a later one."""
+    async def _serve(self, request: Request, plan: FaultPlan) -> Body | None:
+        """Carry out the plan."""
         rule = plan.verdict
         effect = rule.spec.effect if rule is not None else None
+        size = len(request.body)
         if effect is Effect.DROP_BEFORE:
-            return DROP
+            raise CloseConnectionError
         if rule is not None and effect is Effect.RESTART and not rule.spec.after_effect:
-            self._restart(rule)
-            return None
-
-        def send_later(_: Request, late: Body) -> None:
-            body = self._finish(request, plan, late)
-            if body is not None:
-                request.answer(body)
-
-        altered = _Altered(request, send_later, plan.throttle_time_ms)
+            await self._end_by_restart(rule)
+        altered = _Altered(request, plan.throttle_time_ms)
         if rule is not None and effect is Effect.FAIL:
-            body = self._fail(altered, rule)
+            body = await self._fail(altered, rule)
         else:
-            body = dispatch.handle(self._broker, altered)
-        return self._finish(request, plan, body) if body is not None else None
+            body = await dispatch.handle(self._broker, altered)
+        if effect is Effect.DROP_AFTER:
+            raise CloseConnectionError
+        if rule is not None and effect is Effect.RESTART:
+            await self._end_by_restart(rule)
+        return await self._throttle(request, plan, body, size) if plan.throttles else body
 
-    def _finish(self, request: Request, plan: FaultPlan, body: Body) -> Body | None:
-        """Apply the plan to an answer; None if it is not sent, or not yet."""
-        rule = plan.verdict
-        if rule is not None and rule.spec.effect is Effect.DROP_AFTER:
-            return DROP
-        if rule is not None and rule.spec.effect is Effect.RESTART:
-            self._restart(rule)
-            return None
-        if not plan.throttles or body is DROP:
-            return body
+    async def _end_by_restart(self, rule: Rule) -> None:
+        """Restart the broker: that ends the request, too."""
+        self._restart(rule)
+        await Promise[None]()
+
+    async def _throttle(self, request: Request, plan: FaultPlan, body: Body | None, request_bytes: int) -> Body | None:
         now_ms = self._broker.clock.monotonic_ms()
-        size = len(request.body) + parts_size(body)
+        size = request_bytes + parts_size(body or ())
         wait_ms = max(each.sending_delay_ms(size, now_ms) for each in plan.throttles)
         if plan.throttle_time_ms:
             # As in Kafka since KIP-219: the answer is sent at once, and the connection's next request waits.
             self._muted_until_ms[request.origin] = now_ms + wait_ms + plan.throttle_time_ms
             body = _with_throttle_time(request, body, plan.throttle_time_ms)
-        if not wait_ms:
-            return body
-        self._broker.scheduler.call_later(wait_ms / 1000, lambda: request.answer(body))
-        return None
+        await self._sleep(wait_ms)
+        return body
 
-    def _fail(self, request: _Altered, rule: Rule) -> Body | None:
+    async def _fail(self, request: _Altered, rule: Rule) -> Body | None:
         spec, code = rule.spec, rule.spec.error_code
         if request.api_key in _HAND_WRITTEN:
             if request.api_key == ApiKey.FETCH and code in _SESSION_ERRORS:
                 return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=code))
-            return self._fail_partitions(request, rule)
+            failing: Any = _FailingBroker(self._broker, rule)
+            return await dispatch.handle(failing, request)
         facts = _Facts(self._broker, request)
         message = facts.message()
         if spec.topic is None and spec.partition is None:
@@ -242,23 +235,7 @@ class Injector:
         if messages.is_empty(kept):
             return request.response(**fields)
         request.reduce(kept, fields)
-        return dispatch.handle(self._broker, request)
-
-    def _fail_partitions(self, request: Request, rule: Rule) -> Body | None:
-        """Let the handler of Produce or Fetch return the error for each partition that matches the rule."""
-        broker = self._broker
-        leading = broker.leading
-
-        def failing(topic: str, index: int) -> LedPartition:
-            if rule.spec.is_at((topic, index)):
-                raise KafkaError(ErrorCode(rule.spec.error_code), "injected by a fault")
-            return leading(topic, index)
-
-        broker.leading = failing
-        try:
-            return dispatch.handle(broker, request)
-        finally:
-            broker.leading = leading
+        return await dispatch.handle(self._broker, request)
 
     def check_write(self, path: str, _size: int) -> None:
         """Delay a write or let it fail. Raises OSError ENOSPC if a rule makes the disk full."""
@@ -272,7 +249,7 @@ class Injector:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC) + " (injected by a fault)", path)
 
 
-def _with_throttle_time(request: Request, body: Body, throttle_time_ms: int) -> Body:
+def _with_throttle_time(request: Request, body: Body | None, throttle_time_ms: int) -> Body | None:
     """Set the throttle time in an answer of the hand-written codecs; the others have it already."""
     if not body:
         return body

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from sparkonce.broker_lite.coordinators.transaction_messages import LEGACY, Producer
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import producer_error
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
@@ -18,14 +16,10 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 PRODUCER_FENCED_FROM = 2
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Add the partition of `__consumer_offsets` that keeps a group, before offsets are committed to it."""
     wanted = request.message()
-    name = wanted.transactional_id
-    return broker.transactions.answer_when_ended(request, name, partial(_add_offsets, broker, request, wanted))
-
-
-def _add_offsets(broker: Broker, request: Request, wanted: Any) -> Body | None:
+    await broker.transactions.ended(wanted.transactional_id)
     partitions = broker.transactions.partitions
     error = _offsets_error(broker, request, wanted) or partitions.error_of(wanted.transactional_id)
     if error is not ErrorCode.NONE:
@@ -37,8 +31,9 @@ def _add_offsets(broker: Broker, request: Request, wanted: Any) -> Body | None:
     now_ms = broker.clock.now_ms()
     decision = broker.transactions.transactions.add_partitions(producer, [place], LEGACY, now_ms)
     error = broker.transactions.carry_out(decision).error
-    body = request.response(error_code=int(producer_error(error, request.version, PRODUCER_FENCED_FROM)))
-    return partitions.answer(request, [wanted.transactional_id], body, error_answer(request))
+    error = producer_error(error, request.version, PRODUCER_FENCED_FROM)
+    unsafe = await partitions.safe_error(wanted.transactional_id)
+    return request.response(error_code=int(unsafe or error))
 
 
 def _offsets_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:

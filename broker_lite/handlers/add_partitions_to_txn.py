@@ -8,13 +8,11 @@ a partition adds it (`transaction_verification.py`). Absent: nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer, TopicPartition
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import producer_error
-from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
@@ -26,21 +24,20 @@ _Errors = dict[TopicPartition, ErrorCode]
 _Results = list[tuple[str, list[tuple[int, int]]]]
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Add partitions to transactions, all of a transaction or none; or verify that they are in it."""
     wanted, version = request.message(), request.version
     if version < BATCHED_FROM:
-        name = wanted.v3_and_below_transactional_id
-        return broker.transactions.answer_when_ended(request, name, partial(_of_client, broker, request, wanted))
+        await broker.transactions.ended(wanted.v3_and_below_transactional_id)
+        return await _of_client(broker, request, wanted)
     if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), results_by_transaction=[])
-    if len(wanted.transactions) != 1:
-        return _of_broker(broker, request, wanted)
-    name = wanted.transactions[0].transactional_id
-    return broker.transactions.answer_when_ended(request, name, partial(_of_broker, broker, request, wanted))
+    if len(wanted.transactions) == 1:
+        await broker.transactions.ended(wanted.transactions[0].transactional_id)
+    return await _of_broker(broker, request, wanted)
 
 
-def _of_broker(broker: Broker, request: Request, wanted: Any) -> Body | None:
+async def _of_broker(broker: Broker, request: Request, wanted: Any) -> Body:
     results: list[tuple[Any, _Errors]] = []
     for each in wanted.transactions:
         producer = Producer(each.transactional_id, each.producer_id, each.producer_epoch)
@@ -55,31 +52,26 @@ def _of_broker(broker: Broker, request: Request, wanted: Any) -> Body | None:
             errors = _add(broker, request, producer, places, EPOCH_BUMP)
         results.append((each, errors))
 
-    def answer(refusals: Refusals) -> Body:
-        told = []
-        for each, errors in results:
-            refused = refusals.get(each.transactional_id)
-            shown = errors if refused is None else dict.fromkeys(errors, refused)
-            told.append((each.transactional_id, _by_topic(each.topics, shown)))
-        return request.response(error_code=0, results_by_transaction=told)
-
-    names = [each.transactional_id for each in wanted.transactions]
-    return broker.transactions.partitions.answer(request, names, answer(NO_REFUSALS), answer)
+    unsafe = await broker.transactions.partitions.safe([each.transactional_id for each in wanted.transactions])
+    told = []
+    for each, errors in results:
+        refused = unsafe.get(each.transactional_id)
+        shown = errors if refused is None else dict.fromkeys(errors, refused)
+        told.append((each.transactional_id, _by_topic(each.topics, shown)))
+    return request.response(error_code=0, results_by_transaction=told)
 
 
-def _of_client(broker: Broker, request: Request, wanted: Any) -> Body | None:
+async def _of_client(broker: Broker, request: Request, wanted: Any) -> Body:
     name, topics = wanted.v3_and_below_transactional_id, wanted.v3_and_below_topics
     producer = Producer(name, wanted.v3_and_below_producer_id, wanted.v3_and_below_producer_epoch)
     places, partitions = _places(topics), broker.transactions.partitions
-
-    def answer(errors: _Errors) -> Body:
-        return request.response(results_by_topic_v3_and_below=_by_topic(topics, errors))
-
-    here = partitions.error_of(name)
-    if here is not ErrorCode.NONE:
-        return answer(dict.fromkeys(places, here))
-    body = answer(_add(broker, request, producer, places, LEGACY))
-    return partitions.answer(request, [name], body, lambda refusals: answer(dict.fromkeys(places, refusals[name])))
+    error = partitions.error_of(name)
+    if error is ErrorCode.NONE:
+        errors = _add(broker, request, producer, places, LEGACY)
+        error = await partitions.safe_error(name)
+    if error is not ErrorCode.NONE:
+        errors = dict.fromkeys(places, error)
+    return request.response(results_by_topic_v3_and_below=_by_topic(topics, errors))
 
 
 def _add(

@@ -8,7 +8,7 @@ from sparkonce.broker_lite.node.request import Body, Request
 
 
 @once_written
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return a block of producer ids for a broker."""
     wanted = request.message()
     code, block = decide(

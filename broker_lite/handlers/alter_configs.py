@@ -11,15 +11,14 @@ from typing import Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.config_changes import NewValues, change_resources, given_value
 from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import Steps
+from sparkonce.broker_lite.node.request import Body, Request
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Replace all of a resource's own settings by those of the request."""
 
     def values(resource: Any) -> NewValues:
         return lambda _before, _known: {each.name: given_value(each) for each in resource.configs}
 
-    return change_resources(broker, request, values)
+    return await change_resources(broker, request, values)

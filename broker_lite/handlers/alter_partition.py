@@ -18,7 +18,7 @@ EPOCHS_FROM = 3
 
 
 @once_written
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Handle a leader's proposals of in-sync replicas; answer each partition with its new state, or the error."""
     wanted, version = request.message(), request.version
     proposals = [

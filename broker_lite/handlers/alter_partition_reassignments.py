@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.replica_assignments import check_replicas
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import WRITTEN, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import WRITTEN
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.kafka.protocol import apis
@@ -22,7 +22,7 @@ FACTOR_FROM = 1
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Begin or cancel reassignments."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
@@ -34,7 +34,7 @@ def handle(broker: Broker, request: Request) -> Steps:
         partitions = []
         for each in topic.partitions:
             code, text = ErrorCode.NONE, None
-            yield WRITTEN
+            await broker.turns.spend(request, WRITTEN)
             try:
                 _move(broker, topic.name, each, may_change_factor)
             except KafkaError as error:

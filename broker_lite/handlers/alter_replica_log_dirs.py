@@ -14,7 +14,7 @@ from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return for each replica whether it is in the requested directory."""
     wanted, version = request.message(), request.version
     allowed = authorized_on_cluster(broker, request, Operation.ALTER)

@@ -7,8 +7,8 @@ from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.broker_lite.security.credentials import Key
@@ -22,7 +22,7 @@ _BY_NUMBER = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.valu
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Remove and set credentials, each on its own; acknowledged once they are on the disk."""
     wanted = request.message()
     errors: dict[str, KafkaError | None] = {}
@@ -32,7 +32,7 @@ def handle(broker: Broker, request: Request) -> Steps:
     allowed = authorized_on_cluster(broker, request, Operation.ALTER)
     for each in (*wanted.deletions, *wanted.upsertions):
         errors[each.name] = None
-        yield ITEM
+        await broker.turns.spend(request, ITEM)
         try:
             if not allowed:
                 raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ALTER on the cluster is not allowed")

@@ -31,7 +31,7 @@ FEATURES = {"group.version": 1, "transaction.version": 2, "eligible.leader.repli
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(_broker: Broker, request: Request) -> Body:
+async def handle(_broker: Broker, request: Request) -> Body:
     """Return the APIs and versions served to clients."""
     version = request.version
     if not serves(ApiKey.API_VERSIONS, version):

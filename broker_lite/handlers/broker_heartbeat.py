@@ -13,7 +13,7 @@ NOTHING_READ = -1
 
 
 @once_written
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Handle a broker's heartbeat, or its request for a controlled shutdown."""
     wanted = request.message()
     now_ms = broker.clock.monotonic_ms()

@@ -16,7 +16,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 @once_written
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Register a broker that has started."""
     wanted = request.message()
     try:

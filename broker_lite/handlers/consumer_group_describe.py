@@ -10,7 +10,6 @@ from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
 from sparkonce.broker_lite.coordinators.consumer_group_image import ConsumerMember, Owned
 from sparkonce.broker_lite.node.authorization import NOT_ASKED, find_topic
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import Refusals
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
@@ -22,16 +21,13 @@ CONSUMER_MEMBER = 1
 """The type of a member that uses this protocol (KIP-1099)."""
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe groups of this protocol."""
     wanted = request.message()
     groups = [_describe(broker, request, wanted, group_id) for group_id in wanted.group_ids]
-
-    def refused(refusals: Refusals) -> Body:
-        unsafe = {each: _not_described(request, each, error) for each, error in refusals.items()}
-        return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
-
-    return broker.groups.partitions.answer(request, wanted.group_ids, request.response(groups=groups), refused)
+    refusals = await broker.groups.partitions.safe(wanted.group_ids)
+    unsafe = {each: _not_described(request, each, error) for each, error in refusals.items()}
+    return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
 
 
 def _describe(broker: Broker, request: Request, wanted: Any, group_id: str) -> Any:

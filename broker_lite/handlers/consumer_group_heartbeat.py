@@ -12,7 +12,6 @@ from sparkonce.broker_lite.coordinators.consumer_group_image import JOINING_EPOC
 from sparkonce.broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
 from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
@@ -23,14 +22,14 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 OWN_MEMBER_ID_FROM = 1
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Handle a heartbeat: a member joins, stays, leaves or changes; answer with its assignment."""
     wanted = request.message()
     try:
         _check(broker, request, wanted)
         answer = broker.groups.heartbeat(wanted.group_id, _heartbeat(broker, request, wanted))
-    except KafkaError as error:
-        return request.response(error_code=int(error.code), error_message=error.message or None)
+    except KafkaError as refusal:
+        return request.response(error_code=int(refusal.code), error_message=refusal.message or None)
     settings = broker.groups.settings_of(wanted.group_id)
     body = request.response(
         error_code=0,
@@ -39,7 +38,8 @@ def handle(broker: Broker, request: Request) -> Body | None:
         heartbeat_interval_ms=0 if answer.member_epoch < 0 else settings.heartbeat_interval_ms,
         assignment=_assignment(request, answer),
     )
-    return broker.groups.partitions.answer(request, [wanted.group_id], body, error_answer(request))
+    error = await broker.groups.partitions.safe_error(wanted.group_id)
+    return body if error is ErrorCode.NONE else request.response(error_code=int(error))
 
 
 def _check(broker: Broker, request: Request, wanted: Any) -> None:

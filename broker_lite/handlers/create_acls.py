@@ -10,8 +10,8 @@ from typing import Any
 from sparkonce.broker_lite.node.acl_requests import configured_authorizer, error_fields, invalid_request
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import (
     CLUSTER_NAME,
     Binding,
@@ -29,7 +29,7 @@ MAX_NAME_LENGTH = 1024
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Add rules, each on its own; acknowledged once they are on the disk."""
     wanted = request.message()
     errors: list[KafkaError | None] = []
@@ -37,7 +37,7 @@ def handle(broker: Broker, request: Request) -> Steps:
     try:
         authorizer = configured_authorizer(broker, request, Operation.ALTER)
         for each in wanted.creations:
-            yield ITEM
+            await broker.turns.spend(request, ITEM)
             try:
                 bindings.append(_binding(each))
                 errors.append(None)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.replica_assignments import MAX_RECORDS, check_replicas, too_many_records
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM, WRITTEN
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.controller.controller import Controller
+    from sparkonce.broker_lite.controller.records import MetadataRecord
+
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Add partitions to topics, each on its own, unless all together are too many.
 
     Kafka 4.3 creates as many as fit, and then answers UNKNOWN_SERVER_ERROR; clients cannot recover from that.
@@ -36,7 +40,7 @@ def handle(broker: Broker, request: Request) -> Steps:
                 raise too_many_records()
             if counts[each.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            yield from _create(broker, request, each, wanted.validate_only)
+            await _create(broker, request, each, wanted.validate_only)
         except KafkaError as error:
             if error.code is ErrorCode.NOT_CONTROLLER:
                 raise
@@ -51,8 +55,8 @@ def _count(broker: Broker, wanted: Iterable[Any]) -> int:
     return sum(max(each.count - topic.partition_count, 0) for each, topic in topics if topic is not None)
 
 
-def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> Generator[int, None, None]:
-    yield ITEM
+async def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> None:
+    await broker.turns.spend(request, ITEM)
     if not authorized(broker, request, Operation.ALTER, ResourceType.TOPIC, wanted.name):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = broker.logs.check_new_partitions(wanted.name, wanted.count)
@@ -67,16 +71,22 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         for each in wanted.assignments:
             check_replicas(broker.member.image.brokers, each.broker_ids)
     if not validate_only:
-        yield from _make(broker, topic, wanted.count, [tuple(each.broker_ids) for each in wanted.assignments or ()])
+        replicas = [tuple(each.broker_ids) for each in wanted.assignments or ()]
+        await _make(broker, request, topic, wanted.count, replicas)
 
 
-def _make(broker: Broker, topic: Topic, count: int, replicas: Sequence[tuple[int, ...]]) -> Generator[int, None, None]:
+async def _make(
+    broker: Broker, request: Request, topic: Topic, count: int, replicas: Sequence[tuple[int, ...]]
+) -> None:
     role, name, topic_id = broker.member.controller, topic.name, topic.topic_id
-    yield WRITTEN
-    yield from role.prepare(name, topic_id, range(topic.partition_count, count), topic.settings)
+    await broker.turns.spend(request, WRITTEN)
+    more = range(topic.partition_count, count)
+    await broker.turns.do(request, role.prepare(name, topic_id, more, topic.settings))
+
+    def create(controller: Controller) -> tuple[list[MetadataRecord], None]:
+        return controller.create_partitions(name, count, replicas), None
+
     try:
-        yield from role.decide_together(
-            [lambda controller: (controller.create_partitions(name, count, replicas), None)]
-        )
+        await broker.turns.do(request, role.decide_together([create]))
     finally:
         role.end_preparation(name, topic_id)

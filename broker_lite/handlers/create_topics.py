@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +26,8 @@ from sparkonce.broker_lite.node.replica_assignments import (
     check_replicas,
     too_many_records,
 )
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import DESCRIBED, ITEM, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import DESCRIBED, ITEM
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
 from sparkonce.kafka.protocol import apis
@@ -59,14 +59,14 @@ class Planned(NamedTuple):
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Create topics, each on its own: a rejected one does not stop the others, unless all are too many."""
     wanted = request.message()
     counts = Counter(each.name for each in wanted.topics)
     once = [each for each in wanted.topics if counts[each.name] == 1]
     try:
         _check_partitions(broker, once)
-        planned, refused = yield from _plan(broker, request, once)
+        planned, refused = await _plan(broker, request, once)
         _check_records(planned)
     except KafkaError as error:
         return request.response(topics=[_refused(request, name, error) for name in counts])
@@ -74,16 +74,16 @@ def handle(broker: Broker, request: Request) -> Steps:
     if wanted.validate_only:
         made = {name: broker.new_uuid() for name in planned}
     else:
-        made = yield from _make(broker, planned)
+        made = await _make(broker, request, planned)
     results = []
     for each in once:
         outcome = refused.get(each.name) or made[each.name]
         if isinstance(outcome, KafkaError):
             results.append(_refused(request, each.name, outcome))
-            yield ITEM
+            await broker.turns.spend(request, ITEM)
         else:
             results.append(_created_topic(broker, request, each.name, outcome, planned[each.name]))
-            yield DESCRIBED
+            await broker.turns.spend(request, DESCRIBED)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_refused(request, name, twice) for name, count in counts.items() if count > 1]
     return request.response(topics=results)
@@ -104,15 +104,15 @@ def _check_records(planned: Mapping[str, Planned]) -> None:
         raise too_many_records()
 
 
-def _plan(
+async def _plan(
     broker: Broker, request: Request, wanted: Iterable[Any]
-) -> Generator[int, None, tuple[dict[str, Planned], dict[str, KafkaError]]]:
+) -> tuple[dict[str, Planned], dict[str, KafkaError]]:
     """Return the topics that can be created, and the errors of the others."""
     planned: dict[str, Planned] = {}
     refused: dict[str, KafkaError] = {}
     together = NewTopics(broker.logs)
     for each in wanted:
-        yield ITEM
+        await broker.turns.spend(request, ITEM)
         try:
             check_not_metadata_log(each.name)
             _check_create(broker, request, each.name)
@@ -124,7 +124,7 @@ def _plan(
     return planned, refused
 
 
-def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None, dict[str, uuid.UUID | KafkaError]]:
+async def _make(broker: Broker, request: Request, planned: Mapping[str, Planned]) -> dict[str, uuid.UUID | KafkaError]:
     """Let the controller create the topics, in one write; return their ids."""
     role = broker.member.controller
     made: dict[str, uuid.UUID | KafkaError] = {}
@@ -144,12 +144,13 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
         broker.deleted.make_way(planned)
         for name, (layout, settings) in planned.items():
             try:
-                yield from role.prepare(name, ids[name], range(layout.partitions), settings)
+                await broker.turns.do(request, role.prepare(name, ids[name], range(layout.partitions), settings))
                 made[name] = ids[name]
             except KafkaError as error:
                 made[name] = error
-        yield from role.decide_together([partial(decision, name) for name in planned if made[name] == ids[name]])
-        yield ITEM * len(planned)
+        decisions = [partial(decision, name) for name in planned if made[name] == ids[name]]
+        await broker.turns.do(request, role.decide_together(decisions))
+        await broker.turns.spend(request, ITEM * len(planned))
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise

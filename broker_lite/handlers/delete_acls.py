@@ -7,15 +7,15 @@ from typing import Any
 from sparkonce.broker_lite.node.acl_requests import binding_filter, configured_authorizer, error_fields, rule_fields
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Binding, Operation
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Remove the rules that match the filters; acknowledged once that is on the disk."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
@@ -24,7 +24,7 @@ def handle(broker: Broker, request: Request) -> Steps:
         authorizer = configured_authorizer(broker, request, Operation.ALTER)
         gone: set[Binding] = set()
         for each in wanted.filters:
-            yield ITEM
+            await broker.turns.spend(request, ITEM)
             try:
                 found = authorizer.select(binding_filter(each))
                 gone.update(found)

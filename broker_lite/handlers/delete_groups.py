@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.turns import WRITTEN, Steps, in_turns
+from sparkonce.broker_lite.node.turns import WRITTEN
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Delete groups without members, and their offsets."""
     wanted = request.message()
     errors = []
     for group_id in wanted.groups_names:
         errors.append((group_id, _delete(broker, request, group_id)))
-        yield WRITTEN
-
-    def answer(refusals: Refusals) -> Body:
-        kind, version = apis.response_class(request.api_key).DeletableGroupResult, request.version
-        results = [
-            kind(version=version, group_id=group_id, error_code=int(refusals.get(group_id, error)))
-            for group_id, error in errors
-        ]
-        return request.response(results=results)
-
-    return broker.groups.partitions.answer(request, wanted.groups_names, answer(NO_REFUSALS), answer)
+        await broker.turns.spend(request, WRITTEN)
+    unsafe = await broker.groups.partitions.safe(wanted.groups_names)
+    kind, version = apis.response_class(request.api_key).DeletableGroupResult, request.version
+    results = [
+        kind(version=version, group_id=group_id, error_code=int(unsafe.get(group_id, error)))
+        for group_id, error in errors
+    ]
+    return request.response(results=results)
 
 
 def _delete(broker: Broker, request: Request, group_id: str) -> ErrorCode:

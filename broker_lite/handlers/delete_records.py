@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.turns import WRITTEN, Steps, in_turns
+from sparkonce.broker_lite.node.turns import WRITTEN
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 from sparkonce.kafka.protocol import apis
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 NO_WATERMARK = -1
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Delete the records before the given offsets; -1 is the high watermark."""
     wanted = request.message()
     deleted: _All = []
@@ -29,9 +27,10 @@ def handle(broker: Broker, request: Request) -> Steps:
         partitions = []
         for each in topic.partitions:
             partitions.append(_delete(broker, request, topic.name, each))
-            yield WRITTEN
+            await broker.turns.spend(request, WRITTEN)
         deleted.append((topic.name, partitions))
-    return _answer_when_deleted(broker.cluster, request, deleted, wanted.timeout_ms)
+    await _wait_for_followers(broker.cluster, deleted, wanted.timeout_ms)
+    return _answer(request, deleted)
 
 
 @dataclass(slots=True)
@@ -69,26 +68,18 @@ def _answer(request: Request, deleted: _All) -> Body:
     return request.response(topics=topics)
 
 
-def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: _All, timeout_ms: int) -> Body | None:
-    """Answer when the followers have deleted, too: at once, if there are none to wait for."""
-    waits = [(name, each) for name, partitions in deleted for each in partitions if each.has_followers]
-    left = len(waits)
-    at_once = True
-
-    def on_deleted(of: _Deleted, code: ErrorCode, low_watermark: int) -> None:
-        nonlocal left
-        left -= 1
-        of.code, of.low_watermark = code, low_watermark
-        if not left and not at_once:
-            request.answer(_answer(request, deleted))
-
-    for name, each in waits:
-        try:
-            cluster.when_deleted(name, each.index, each.low_watermark, timeout_ms, partial(on_deleted, each))
-        except KafkaError as error:  # leadership moved since the turn in which it was deleted here
-            on_deleted(each, error.code, NO_WATERMARK)
-    at_once = False
-    return None if left else _answer(request, deleted)
+async def _wait_for_followers(cluster: ClusterPartitions, deleted: _All, timeout_ms: int) -> None:
+    """Wait until the followers have deleted, too; all at the same time."""
+    waits = []
+    for name, partitions in deleted:
+        for each in partitions:
+            if each.has_followers:
+                try:
+                    waits.append((each, cluster.deleted(name, each.index, each.low_watermark, timeout_ms)))
+                except KafkaError as error:  # leadership moved since the turn in which it was deleted here
+                    each.code, each.low_watermark = error.code, NO_WATERMARK
+    for each, promise in waits:
+        each.code, each.low_watermark = await promise
 
 
 def _delete(broker: Broker, request: Request, topic: str, wanted: Any) -> _Deleted:

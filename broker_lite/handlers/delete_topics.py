@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,8 +17,8 @@ from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.replica_assignments import MAX_RECORDS, too_many_records
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
 from sparkonce.kafka.protocol import apis
@@ -40,7 +40,7 @@ _TEXTS = {
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Delete topics, with their files, before the answer is sent; other brokers of a cluster follow later."""
     wanted = request.message()
     asked: Counter[tuple[str | None, uuid.UUID]]
@@ -51,7 +51,7 @@ def handle(broker: Broker, request: Request) -> Steps:
     found = []
     doomed: dict[uuid.UUID, Topic] = {}
     for (name, topic_id), count in asked.items():
-        yield ITEM
+        await broker.turns.spend(request, ITEM)
         wrong = _wrong(name, topic_id, count)
         if wrong is None:
             each = _find(broker, request, name, topic_id)
@@ -62,10 +62,10 @@ def handle(broker: Broker, request: Request) -> Steps:
         elif each.topic is not None:
             doomed[each.topic.topic_id] = each.topic
         found.append(each)
-    failures = yield from _drop(broker, list(doomed.values()))
+    failures = await _drop(broker, request, list(doomed.values()))
     results = []
     for each in found:
-        yield ITEM
+        await broker.turns.spend(request, ITEM)
         results.append(_answer(request, each, failures))
     return request.response(responses=results)
 
@@ -115,7 +115,7 @@ def _find(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUI
     return _Found(name, topic_id, unknown, error, message)
 
 
-def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid.UUID, KafkaError]]:
+async def _drop(broker: Broker, request: Request, topics: list[Topic]) -> dict[uuid.UUID, KafkaError]:
     """Delete topics together; returns the errors of those that are not deleted."""
     if len(topics) > MAX_RECORDS:
         return {topic.topic_id: too_many_records() for topic in topics}
@@ -130,13 +130,14 @@ def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid
             return [], None
 
     try:
-        yield from broker.member.controller.decide_together([partial(decision, topic) for topic in topics])
+        decisions = [partial(decision, topic) for topic in topics]
+        await broker.turns.do(request, broker.member.controller.decide_together(decisions))
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise
         undecided = [topic.topic_id for topic in topics if broker.topic_by_id(topic.topic_id) is not None]
         failures = dict.fromkeys(undecided, error) | failures
-    yield from broker.deleted.clean_up(topics)
+    await broker.turns.do(request, broker.deleted.clean_up(topics))
     return failures
 
 

@@ -12,7 +12,7 @@ from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import KafkaError
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return the rules that match a filter, grouped by resource."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)

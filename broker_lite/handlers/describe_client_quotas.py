@@ -9,7 +9,7 @@ from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """List no quota."""
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE_CONFIGS):
         code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

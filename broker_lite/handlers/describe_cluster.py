@@ -12,7 +12,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 BROKER_ENDPOINTS = 1
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe the cluster; controllers have no endpoints of their own."""
     wanted, version = request.message(), request.version
     if wanted.endpoint_type != BROKER_ENDPOINTS:

@@ -6,22 +6,21 @@ from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.described_settings import Entry, entries
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import DESCRIBED, Steps, in_turns
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import DESCRIBED
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 TYPES_FROM = 3
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe the settings of each resource, all or those named."""
     wanted = request.message()
     results = []
     for each in wanted.resources:
         results.append(_resource(broker, request, wanted, each))
-        yield DESCRIBED
+        await broker.turns.spend(request, DESCRIBED)
     return request.response(results=results)
 
 

@@ -7,10 +7,9 @@ from typing import Any
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.node.authorization import as_set
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import Refusals
 from sparkonce.broker_lite.node.group_answers import CLASSIC_TYPE, group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized_operations
 from sparkonce.kafka.protocol import apis
@@ -19,13 +18,12 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 NOT_FOUND_FROM = 6
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe groups; one that does not exist is Dead."""
     wanted, types, version = request.message(), apis.response_class(request.api_key), request.version
     groups = []
     for group_id in wanted.groups:
-        yield ITEM
+        await broker.turns.spend(request, ITEM)
         refusal = group_refusal(broker, request, Operation.DESCRIBE, group_id)
         if refusal is not ErrorCode.NONE:
             groups.append(_described(types, version, group_id, None, error=refusal))
@@ -35,12 +33,9 @@ def handle(broker: Broker, request: Request) -> Steps:
             operations = authorized_operations(broker, request, ResourceType.GROUP, group_id)
             described.authorized_operations = as_set(operations)
         groups.append(described)
-
-    def refused(refusals: Refusals) -> Body:
-        unsafe = {each: _described(types, version, each, None, error=error) for each, error in refusals.items()}
-        return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
-
-    return broker.groups.partitions.answer(request, wanted.groups, request.response(groups=groups), refused)
+    refusals = await broker.groups.partitions.safe(wanted.groups)
+    unsafe = {each: _described(types, version, each, None, error=error) for each, error in refusals.items()}
+    return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
 
 
 def _describe(broker: Broker, types: Any, version: int, group_id: str) -> Any:

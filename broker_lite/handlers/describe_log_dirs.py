@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.kafka.protocol import apis
@@ -19,8 +19,7 @@ ERROR_FROM = 3
 SPACE_FROM = 4
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe the given partitions, or all; unknown ones are omitted, as in Kafka."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
@@ -34,7 +33,7 @@ def handle(broker: Broker, request: Request) -> Steps:
     types = apis.response_class(request.api_key).DescribeLogDirsResult
     described = []
     for name, indexes in asked.items():
-        described.append((yield from _topic(broker, types, version, name, indexes)))
+        described.append(await _topic(broker, request, types, name, indexes))
     space = dict(zip(("total_bytes", "usable_bytes"), _space(broker.logs.log_dir), strict=True))
     result = types(
         version=version,
@@ -46,15 +45,15 @@ def handle(broker: Broker, request: Request) -> Steps:
     return request.response(results=[result])
 
 
-def _topic(broker: Broker, types: Any, version: int, name: str, indexes: Iterable[int]) -> Generator[int, None, Any]:
-    yield ITEM
+async def _topic(broker: Broker, request: Request, types: Any, name: str, indexes: Iterable[int]) -> Any:
+    await broker.turns.spend(request, ITEM)
     topic = broker.topic(name)
     if topic is None:
         return None
-    kind = types.DescribeLogDirsTopic
+    kind, version = types.DescribeLogDirsTopic, request.version
     partitions = []
     for index in indexes:
-        yield ITEM
+        await broker.turns.spend(request, ITEM)
         if index in topic.logs:
             size = topic.logs[index].size
             partitions.append(

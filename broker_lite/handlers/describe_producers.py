@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -13,15 +13,14 @@ _Producer = tuple[int, int, int, int, int, int]
 _Partition = tuple[int, int, str | None, list[_Producer]]
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe the producers of each partition."""
     topics = []
     for topic in request.message().topics:
         partitions = []
         for index in topic.partition_indexes:
             partitions.append(_describe(broker, request, topic.name, index))
-            yield ITEM * (1 + len(partitions[-1][-1]))
+            await broker.turns.spend(request, ITEM * (1 + len(partitions[-1][-1])))
         topics.append((topic.name, partitions))
     return request.response(topics=topics)
 

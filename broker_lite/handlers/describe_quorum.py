@@ -25,7 +25,7 @@ NEVER = -1
 _NOT_HERE = "This server does not host this topic-partition."
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe the only partition of the metadata log; a request for any other is an error."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):

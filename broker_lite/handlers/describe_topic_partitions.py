@@ -21,7 +21,7 @@ MAX_PARTITIONS_PER_ANSWER = 2000
 NO_OPERATIONS = -(2**31)
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe topics in the order of their names, from the cursor on."""
     wanted = request.message()
     everything = not wanted.topics

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from sparkonce.broker_lite.node.authorization import may_see_transactional_id
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 from sparkonce.kafka.protocol.errors import ErrorCode
@@ -14,20 +13,16 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 _State = tuple[int, str, str, int, int, int, int, list[tuple[str, list[int]]]]
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Describe transactional ids, with those partitions that the client may see."""
     wanted = request.message().transactional_ids
     states = []
     for each in wanted:
         states.append((each, _describe(broker, request, each)))
-        yield ITEM
-
-    def answer(refusals: Refusals) -> Body:
-        told = [_unknown(each, refusals[each]) if each in refusals else state for each, state in states]
-        return request.response(transaction_states=told)
-
-    return broker.transactions.partitions.answer(request, wanted, answer(NO_REFUSALS), answer)
+        await broker.turns.spend(request, ITEM)
+    unsafe = await broker.transactions.partitions.safe(wanted)
+    told = [_unknown(each, unsafe[each]) if each in unsafe else state for each, state in states]
+    return request.response(transaction_states=told)
 
 
 def _describe(broker: Broker, request: Request, transactional_id: str) -> _State:

@@ -13,7 +13,7 @@ from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return the users, with their mechanisms and numbers of iterations."""
     wanted = request.message()
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):

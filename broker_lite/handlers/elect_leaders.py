@@ -7,42 +7,42 @@ from typing import TYPE_CHECKING, Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.node.turns import ITEM, WRITTEN
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    pass
 
 PREFERRED, UNCLEAN = 0, 1
 TYPES_FROM = 1
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Elect the leaders of partitions; a request for all omits those that need no election from the response."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return _elected(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     kind = wanted.election_type if version >= TYPES_FROM else PREFERRED
     if wanted.topic_partitions is None:
-        return _elected(request, ErrorCode.NONE, (yield from _elect_all(broker, request, kind)))
+        return _elected(request, ErrorCode.NONE, await _elect_all(broker, request, kind))
     code = ErrorCode.NONE if kind in (PREFERRED, UNCLEAN) else ErrorCode.INVALID_REQUEST
     types = apis.response_class(request.api_key).ReplicaElectionResult.PartitionResult
     results = []
     for topic in wanted.topic_partitions:
         partitions = []
         for index in topic.partitions:
-            yield WRITTEN
+            await broker.turns.spend(request, WRITTEN)
             error, text = _election(broker, topic.topic, index, kind)
             partitions.append(types(version=version, partition_id=index, error_code=int(error), error_message=text))
         results.append((topic.topic, partitions))
     return _elected(request, code, results)
 
 
-def _elect_all(broker: Broker, request: Request, kind: int) -> Generator[int, None, list[tuple[str, list[Any]]]]:
+async def _elect_all(broker: Broker, request: Request, kind: int) -> list[tuple[str, list[Any]]]:
     types = apis.response_class(request.api_key).ReplicaElectionResult.PartitionResult
     results = []
     for topic in broker.topics():
@@ -50,7 +50,7 @@ def _elect_all(broker: Broker, request: Request, kind: int) -> Generator[int, No
         for index in range(topic.partition_count):
             error, text = _election(broker, topic.name, index, kind)
             needed = error is not ErrorCode.ELECTION_NOT_NEEDED
-            yield WRITTEN if needed else ITEM
+            await broker.turns.spend(request, WRITTEN if needed else ITEM)
             if needed:
                 partitions.append(
                     types(version=request.version, partition_id=index, error_code=int(error), error_message=text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import producer_error
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
@@ -20,7 +19,7 @@ PRODUCER_FENCED_FROM = 2
 EPOCH_BUMP_FROM = 5
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Commit or abort a transaction."""
     wanted, version = request.message(), request.version
     if not authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id):
@@ -39,6 +38,8 @@ def handle(broker: Broker, request: Request) -> Body | None:
         broker.note_refusal(f"EndTxn of {wanted.transactional_id}: {refused}")
         decision = Decision(refused.code)
     decision = broker.transactions.carry_out(decision)
+    unsafe = await broker.transactions.partitions.safe_error(wanted.transactional_id)
+    if unsafe is not ErrorCode.NONE:
+        return request.response(error_code=int(unsafe))
     error = producer_error(decision.error, version, PRODUCER_FENCED_FROM)
-    body = request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)
-    return broker.transactions.partitions.answer(request, [wanted.transactional_id], body, error_answer(request))
+    return request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)

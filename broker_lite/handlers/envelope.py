@@ -4,33 +4,43 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparkonce.broker_lite.node import dispatch
+from sparkonce.broker_lite.handlers import (
+    alter_configs,
+    alter_partition_reassignments,
+    alter_user_scram_credentials,
+    create_acls,
+    create_partitions,
+    create_topics,
+    delete_acls,
+    delete_topics,
+    elect_leaders,
+    incremental_alter_configs,
+)
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.controller_requests import controller_of
-from sparkonce.broker_lite.node.request import DROP, Body, Request
+from sparkonce.broker_lite.node.forwarding import Handler
+from sparkonce.broker_lite.node.request import Body, CloseConnectionError, Request
 from sparkonce.broker_lite.security.acls import host_of
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.kafka.protocol.frames import encode_response_header, read_request_header
 
-FORWARDED: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    }
-)
-"""The APIs that an envelope may contain."""
+FORWARDED: Final[dict[int, Handler]] = {
+    ApiKey.CREATE_TOPICS: create_topics.handle,
+    ApiKey.DELETE_TOPICS: delete_topics.handle,
+    ApiKey.CREATE_PARTITIONS: create_partitions.handle,
+    ApiKey.ALTER_CONFIGS: alter_configs.handle,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
+    ApiKey.ELECT_LEADERS: elect_leaders.handle,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
+    ApiKey.CREATE_ACLS: create_acls.handle,
+    ApiKey.DELETE_ACLS: delete_acls.handle,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
+}
+"""The APIs that an envelope may contain, with their handlers."""
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Answer an envelope's request as its sender's."""
     wanted = request.message()
     try:
@@ -40,11 +50,13 @@ def handle(broker: Broker, request: Request) -> Body | None:
     except KafkaError as error:
         return request.response(response_data=None, error_code=int(error.code))
     try:
-        body = dispatch.handle(broker, inner)
+        body = await FORWARDED[inner.api_key](broker, inner)
+    except CloseConnectionError:  # do not retry: it has failed, or no controller was found in time
+        return request.response(response_data=None, error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
     except ProtocolError as error:  # such as an unknown version: the connection also carries other clients' requests
         broker.note_refusal(f"an envelope from {request.client_host}: {error}")
         return request.response(response_data=None, error_code=int(ErrorCode.INVALID_REQUEST))
-    return None if body is None else _enclosed(request, inner, body)
+    return _enclosed(request, inner, body)
 
 
 def _inner(request: Request, wanted: Any) -> Request:
@@ -65,15 +77,12 @@ def _inner(request: Request, wanted: Any) -> Request:
         header.client_id or "",
         host,
         frame[header.body_position :],
-        lambda inner, body: request.answer(_enclosed(request, inner, body)),
         principal,
         request.endpoint,
     )
 
 
 def _enclosed(request: Request, inner: Request, body: Body) -> Body:
-    if body is DROP:  # do not retry: it has failed, or no controller was found in time
-        return request.response(response_data=None, error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
     data = bytearray(encode_response_header(inner.api_key, inner.version, inner.correlation_id))
     for part in body:
         assert isinstance(part, (bytes, bytearray, memoryview)), "what the controller answers is no file"

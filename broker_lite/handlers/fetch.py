@@ -19,7 +19,7 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.fetch_sessions import FINAL_EPOCH, FetchContext
 from sparkonce.broker_lite.node.leader import LedPartition, endpoints_of_leaders, leader_hint
-from sparkonce.broker_lite.node.purgatory import PartitionKey, Waiter
+from sparkonce.broker_lite.node.purgatory import PartitionKey
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
@@ -42,10 +42,12 @@ class _Read(NamedTuple):
     keys: tuple[PartitionKey, ...]
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
-    """Answer at once if there is enough, an error, or no wait time; else wait."""
+async def handle(broker: Broker, request: Request) -> Body:
+    """Answer at once if there is enough, an error, or no wait time; else wait, and read again."""
     wanted = fetch.decode_request(request.version, request.body)
-    if wanted.replica_id >= 0 and not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
+    request.release_body()  # nothing of it lies in the read buffer any more, and a long poll keeps none
+    is_follower = wanted.replica_id >= 0
+    if is_follower and not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=code))
     context = None
@@ -57,72 +59,47 @@ def handle(broker: Broker, request: Request) -> Body | None:
                 return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=int(context.error)))
             wanted = wanted._replace(topics=context.topics)
     deadline_ms = broker.clock.monotonic_ms() + wanted.max_wait_ms
-    if wanted.replica_id >= 0:
+    is_over = wanted.max_wait_ms <= 0
+    least = min(wanted.min_bytes, wanted.max_bytes)
+    if is_follower:
         idle = broker.cluster.follower_fetches.fetched(wanted, uses_topic_ids=request.version >= fetch.TOPIC_ID_FROM)
-        if idle and min(wanted.min_bytes, wanted.max_bytes, wanted.max_wait_ms) > 0:
-            _wait(broker, request, wanted, context, deadline_ms, idle, wanted.min_bytes)
-            return None
-    return _answer_or_wait(broker, request, wanted, context, deadline_ms, final=wanted.max_wait_ms <= 0)
+        if idle and least > 0 and not is_over:
+            is_over = await _wait(broker, wanted, deadline_ms, idle, least)
+    while True:
+        if is_follower:
+            follower_fetches = broker.cluster.follower_fetches
+            if is_over and context is not None and follower_fetches.is_quiet(wanted, context.partitions()):
+                return fetch.encode_response(request.version, context.response([], broker.clock.monotonic_ms()))
+            follower_fetches.read(wanted.replica_id)
+        read = _read(broker, request, wanted)
+        missing = least - read.size
+        if is_over or missing <= 0 or read.failed or not read.keys:
+            return _answer(broker, request, context, read)
+        keys = read.keys
+        del read  # the results of all partitions, while it waits
+        is_over = await _wait(broker, wanted, deadline_ms, keys, missing)
 
 
-def _answer_or_wait(
-    broker: Broker,
-    request: Request,
-    wanted: fetch.FetchRequest,
-    context: FetchContext | None,
-    deadline_ms: int,
-    final: bool,
-) -> Body | None:
-    if wanted.replica_id >= 0:
-        fetches = broker.cluster.follower_fetches
-        if final and context is not None and fetches.is_quiet(wanted, context.partitions()):
-            response = context.response([], broker.clock.monotonic_ms())
-            return fetch.encode_response(request.version, response)
-        fetches.read(wanted.replica_id)
-    read = _read(broker, request, wanted)
-    missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
-    if final or missing <= 0 or read.failed or not read.keys:
-        if read.size:
-            reach(BrokerPoint.FETCHED)
-        if broker.metrics is not None:
-            broker.metrics.fetched(read.topics)
-        response = fetch.FetchResponse(read.topics)
-        if context is not None:
-            response = context.response(read.topics, broker.clock.monotonic_ms())
-        if read.failed:
-            response = _with_endpoints(broker, request, response)
-        return fetch.encode_response(request.version, response)
-    _wait(broker, request, wanted, context, deadline_ms, read.keys, missing)
-    return None
-
-
-def _wait(
-    broker: Broker,
-    request: Request,
-    wanted: fetch.FetchRequest,
-    context: FetchContext | None,
-    deadline_ms: int,
-    keys: Collection[PartitionKey],
-    missing_bytes: int,
-) -> None:
-    """File a fetch under its partitions, to be answered later."""
-
-    def retry(final: bool) -> None:
-        try:
-            body = _answer_or_wait(broker, request, wanted, context, deadline_ms, final)
-        except OSError as error:
-            broker.note_refusal(f"Fetch by {request.client_id}@{request.client_host}: {error}")
-            body = fetch.encode_response(
-                request.version, fetch.FetchResponse([], error_code=int(ErrorCode.KAFKA_STORAGE_ERROR))
-            )
-        if body is not None:
-            request.answer(body)
-
-    only_committed = wanted.isolation_level == READ_COMMITTED
-    waiter = Waiter(keys, missing_bytes, deadline_ms, retry, only_committed)
+async def _wait(
+    broker: Broker, wanted: fetch.FetchRequest, deadline_ms: int, keys: Collection[PartitionKey], missing: int
+) -> bool:
+    """Wait for that many bytes in these partitions; return whether the wait time is over."""
     purgatory = broker.cluster.purgatory if wanted.replica_id < 0 else broker.cluster.followers
-    purgatory.wait(waiter, broker.clock.monotonic_ms())
-    request.on_abandoned = lambda: purgatory.cancel(waiter)
+    wait_ms = deadline_ms - broker.clock.monotonic_ms()
+    return await purgatory.wait(keys, missing, wait_ms, wanted.isolation_level == READ_COMMITTED)
+
+
+def _answer(broker: Broker, request: Request, context: FetchContext | None, read: _Read) -> Body:
+    if read.size:
+        reach(BrokerPoint.FETCHED)
+    if broker.metrics is not None:
+        broker.metrics.fetched(read.topics)
+    response = fetch.FetchResponse(read.topics)
+    if context is not None:
+        response = context.response(read.topics, broker.clock.monotonic_ms())
+    if read.failed:
+        response = _with_endpoints(broker, request, response)
+    return fetch.encode_response(request.version, response)
 
 
 def _with_endpoints(broker: Broker, request: Request, response: fetch.FetchResponse) -> fetch.FetchResponse:

@@ -18,16 +18,10 @@ TRANSACTION_KEY = 1
 SEVERAL_KEYS_FROM = 4
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return the coordinators of groups or transactional ids; share groups (KIP-932) have none."""
     wanted = request.message()
-    if broker.member.misses_a_death():
-        broker.member.after_failover(lambda: request.answer(_found(broker, request, wanted)))
-        return None
-    return _found(broker, request, wanted)
-
-
-def _found(broker: Broker, request: Request, wanted: Any) -> Body:
+    await broker.member.failover()
     version = request.version
     if version < SEVERAL_KEYS_FROM:
         return request.response(**_coordinator(broker, request, wanted.key_type, wanted.key))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import heartbeat_error
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Note that a member is alive."""
     wanted = request.message()
     group_id: str = wanted.group_id
@@ -23,5 +22,5 @@ def handle(broker: Broker, request: Request) -> Body | None:
             wanted.member_id, wanted.group_instance_id, wanted.generation_id, broker.clock.monotonic_ms()
         )
         broker.groups.carry_out(group, [])
-    body = request.response(error_code=int(heartbeat_error(error)))
-    return body if refusal else broker.groups.partitions.answer(request, [group_id], body, error_answer(request))
+    unsafe = ErrorCode.NONE if refusal else await broker.groups.partitions.safe_error(group_id)
+    return request.response(error_code=int(unsafe or heartbeat_error(error)))

@@ -9,8 +9,7 @@ from typing import Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.config_changes import Inherited, NewValues, change_resources, given_value
 from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import Steps
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import Kind, Setting
 
@@ -25,13 +24,13 @@ class Change(IntEnum):
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Change single settings."""
 
     def values(resource: Any) -> NewValues:
         return lambda before, known: _changed(resource.configs, before, known)
 
-    return change_resources(broker, request, values)
+    return await change_resources(broker, request, values)
 
 
 def _changed(configs: Any, before: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:

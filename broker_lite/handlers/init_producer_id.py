@@ -6,13 +6,11 @@ producer keeps a transaction open over its own restart (KIP-939).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.transaction_messages import Decision, Producer
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import producer_error
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_any, authorized_on_cluster
@@ -22,45 +20,26 @@ PRODUCER_FROM = 3
 PRODUCER_FENCED_FROM = 4
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return a producer id and epoch."""
     wanted = request.message()
     name = wanted.transactional_id
     refusal = _refusal(broker, request, name)
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=int(refusal), producer_id=-1, producer_epoch=-1)
-    if broker.producer_ids.is_ready():
-        return _answer_when_ended(broker, request, wanted)
-
-    def then() -> None:
-        body = _answer_when_ended(broker, request, wanted)
-        if body is not None:
-            request.answer(body)
-
-    broker.producer_ids.when_asked(then)
-    return None
-
-
-def _answer_when_ended(broker: Broker, request: Request, wanted: Any) -> Body | None:
-    if wanted.transactional_id is None:
-        return _answer(broker, request, wanted)
-    answer = partial(_answer, broker, request, wanted)
-    return broker.transactions.answer_when_ended(request, wanted.transactional_id, answer)
-
-
-def _answer(broker: Broker, request: Request, wanted: Any) -> Body | None:
-    name = wanted.transactional_id
+    await broker.producer_ids.ready()
+    if name is not None:
+        await broker.transactions.ended(name)
     try:
         decision = _decide(broker, request, wanted)
-    except KafkaError as error:
-        broker.note_refusal(f"InitProducerId: {error}")
-        decision = Decision(error.code)
-    error_code = producer_error(decision.error, request.version, PRODUCER_FENCED_FROM)
-    body = request.response(error_code=int(error_code), producer_id=decision.producer_id, producer_epoch=decision.epoch)
-    if name is None:
-        return body
-    refused = error_answer(request, producer_id=-1, producer_epoch=-1)
-    return broker.transactions.partitions.answer(request, [name], body, refused)
+    except KafkaError as failure:
+        broker.note_refusal(f"InitProducerId: {failure}")
+        decision = Decision(failure.code)
+    unsafe = ErrorCode.NONE if name is None else await broker.transactions.partitions.safe_error(name)
+    if unsafe is not ErrorCode.NONE:
+        return request.response(error_code=int(unsafe), producer_id=-1, producer_epoch=-1)
+    error = producer_error(decision.error, request.version, PRODUCER_FENCED_FROM)
+    return request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)
 
 
 def _decide(broker: Broker, request: Request, wanted: Any) -> Decision:

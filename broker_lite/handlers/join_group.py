@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from sparkonce.broker_lite.coordinators.group_messages import Join, JoinAnswer
+from sparkonce.broker_lite.coordinators.group_messages import Answer, Join, JoinAnswer
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import join_error
 from sparkonce.broker_lite.node.group_answers import group_refusal
-from sparkonce.broker_lite.node.group_responses import send
+from sparkonce.broker_lite.node.group_responses import encoded, response
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 REBALANCE_TIMEOUT_FROM = 1
@@ -16,7 +17,7 @@ KNOWN_MEMBER_ID_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Add a member; the answer comes when the group's rebalance is complete."""
     wanted = request.message()
     try:
@@ -25,12 +26,12 @@ def handle(broker: Broker, request: Request) -> Body | None:
             raise KafkaError(refusal)
         group = broker.groups.group_to_join(wanted.group_id)
     except KafkaError as error:
-        send(JoinAnswer(request, join_error(error.code), wanted.member_id))
-        return None
+        return encoded(request, JoinAnswer(None, join_error(error.code), wanted.member_id))
     session_timeout_ms = wanted.session_timeout_ms
     later = request.version >= REBALANCE_TIMEOUT_FROM
+    answer: Promise[Answer] = Promise()
     join = Join(
-        token=request,
+        token=answer,
         member_id=wanted.member_id,
         new_member_id=f"{wanted.group_instance_id or request.client_id}-{broker.new_uuid()}",
         group_instance_id=wanted.group_instance_id,
@@ -44,4 +45,4 @@ def handle(broker: Broker, request: Request) -> Body | None:
         supports_skip_assignment=request.version >= SKIP_ASSIGNMENT_FROM,
     )
     broker.groups.carry_out(group, group.join(join, broker.clock.monotonic_ms()))
-    return None
+    return await response(broker.groups.partitions, request, wanted.group_id, answer)

@@ -6,7 +6,6 @@ import logging
 
 from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.group_coordinator import Group
 from sparkonce.broker_lite.node.request import Body, Request
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 LEAVE_SEVERAL_FROM = 3
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Remove one member (to v2) or several (from v3)."""
     wanted, version = request.message(), request.version
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
@@ -35,9 +34,8 @@ def handle(broker: Broker, request: Request) -> Body | None:
         error = _leave(broker, group, member_id, instance_id)
         logger.info("group %s: member %s leaves (%s)", wanted.group_id, member_id or instance_id, reason or error.name)
         results.append((member_id, instance_id, error))
-    body = _left(request, results)
-    refused = error_answer(request, members=[])
-    return broker.groups.partitions.answer(request, [wanted.group_id], body, refused)
+    unsafe = await broker.groups.partitions.safe_error(wanted.group_id)
+    return _left(request, results) if unsafe is ErrorCode.NONE else request.response(error_code=int(unsafe), members=[])
 
 
 def _left(request: Request, results: list[tuple[str, str | None, ErrorCode]]) -> Body:

@@ -13,7 +13,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 TYPES_FROM = 1
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """List the resources of the requested types, or of all."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE_CONFIGS):

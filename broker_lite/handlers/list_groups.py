@@ -7,7 +7,6 @@ from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
 from sparkonce.broker_lite.node.authorization import may_see_group
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.group_answers import CLASSIC_TYPE, CONSUMER_TYPE
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
@@ -16,7 +15,7 @@ from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """List the groups coordinated here, optionally by state (KIP-518) and type (KIP-848)."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
@@ -41,8 +40,9 @@ def handle(broker: Broker, request: Request) -> Body | None:
             group_type=kind,
         )
         groups.append(listed)
-    body = request.response(error_code=0, groups=groups)
-    return partitions.answer(request, [each.group_id for each in groups], body, error_answer(request, groups=[]))
+    for unsafe in (await partitions.safe([each.group_id for each in groups])).values():
+        return request.response(error_code=int(unsafe), groups=[])
+    return request.response(error_code=0, groups=groups)
 
 
 def _listed(broker: Broker, group_id: str) -> tuple[str, str, str]:

@@ -6,15 +6,14 @@ Absent: tiered storage, so the earliest local offset is the earliest, and there 
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 from sparkonce.broker_lite.node.authorization import check_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.leader import LedPartition
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.crash_points import reach
 from sparkonce.kafka.protocol import apis
@@ -34,8 +33,7 @@ ISOLATION_FROM = 2
 READ_COMMITTED = 1
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return a timestamp and an offset for each partition."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
@@ -45,21 +43,20 @@ def handle(broker: Broker, request: Request) -> Steps:
     for topic in wanted.topics:
         partitions = []
         for each in topic.partitions:
-            yield ITEM if each.timestamp in (LATEST, EARLIEST) else LOOKED_UP
-            steps = _partition(broker, request, types, topic.name, each, only_committed, follower)
-            partitions.append((yield from steps))
+            await broker.turns.spend(request, ITEM if each.timestamp in (LATEST, EARLIEST) else LOOKED_UP)
+            partitions.append(await _partition(broker, request, types, topic.name, each, only_committed, follower))
         topics.append(types.ListOffsetsTopicResponse(version=version, name=topic.name, partitions=partitions))
     reach(BrokerPoint.OFFSETS)
     return request.response(topics=topics)
 
 
-def _partition(
+async def _partition(
     broker: Broker, request: Request, types: Any, topic: str, wanted: Any, only_committed: bool, follower: bool
-) -> Generator[int, None, Any]:
+) -> Any:
     error, found, epoch = ErrorCode.NONE, NOT_FOUND, -1
     try:
         check_topic(broker, request, Operation.DESCRIBE, topic)
-        led, found = yield from _look_up(broker, request.version, topic, wanted, only_committed, follower)
+        led, found = await _look_up(broker, request, topic, wanted, only_committed, follower)
         epoch = _epoch_of(led, wanted.timestamp, found[1])
     except KafkaError as refused:
         error = refused.code
@@ -74,10 +71,10 @@ def _partition(
     )
 
 
-def _look_up(
-    broker: Broker, version: int, topic: str, wanted: Any, only_committed: bool, follower: bool
-) -> Generator[int, None, tuple[LedPartition, tuple[int, int]]]:
-    timestamp: int = wanted.timestamp
+async def _look_up(
+    broker: Broker, request: Request, topic: str, wanted: Any, only_committed: bool, follower: bool
+) -> tuple[LedPartition, tuple[int, int]]:
+    version, timestamp = request.version, wanted.timestamp
     led = _leading(broker, version, topic, wanted)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return led, (-1, led.log.log_start_offset)
@@ -87,9 +84,8 @@ def _look_up(
     if timestamp == LATEST:
         return led, (-1, end)
     log = led.log
-    late = yield from (
-        log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    )
+    steps = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    late = await broker.turns.do(request, steps)
     # Other requests had their turn meanwhile.
     led = _leading(broker, version, topic, wanted)
     end = _end(led, version, only_committed, follower)

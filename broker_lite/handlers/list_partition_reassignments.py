@@ -10,7 +10,7 @@ from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(broker: Broker, request: Request) -> Body:
+async def handle(broker: Broker, request: Request) -> Body:
     """List the reassignments under way, of the given partitions or of all."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):

@@ -12,7 +12,6 @@ from sparkonce.broker_lite.coordinators.topic_patterns import PatternError, matc
 from sparkonce.broker_lite.coordinators.transaction_messages import Transaction, TransactionState
 from sparkonce.broker_lite.node.authorization import may_see_transactional_id
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.kafka.protocol.errors import ErrorCode
 
@@ -21,7 +20,7 @@ DURATION_FROM = 1
 PATTERN_FROM = 2
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """List the transactional ids coordinated here that match all filters."""
     wanted, partitions = request.message(), broker.transactions.partitions
     nothing: dict[str, list[object]] = {"unknown_state_filters": [], "transaction_states": []}
@@ -43,8 +42,9 @@ def handle(broker: Broker, request: Request) -> Body | None:
         if may_see_transactional_id(broker, request, each.transactional_id)
     ]
     unknown = [state for state in wanted.state_filters if state not in STATES]
-    body = request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
-    return partitions.answer(request, [each[0] for each in states], body, error_answer(request, **nothing))
+    for unsafe in (await partitions.safe([each[0] for each in states])).values():
+        return request.response(error_code=int(unsafe), **nothing)
+    return request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
 
 
 def _passes(known: Transaction, wanted: Any, version: int, now_ms: int) -> bool:

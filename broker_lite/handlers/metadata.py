@@ -7,7 +7,6 @@ until it exists. So is one that cannot be made; the log says why.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator
 from typing import Any
 
 from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC, check_topic_name
@@ -16,7 +15,7 @@ from sparkonce.broker_lite.node import cluster_view
 from sparkonce.broker_lite.node.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.turns import FILES, ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.node.turns import FILES, ITEM, WRITTEN
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
 from sparkonce.kafka.protocol import apis
@@ -26,25 +25,10 @@ from sparkonce.kafka.protocol.primitives import ZERO_UUID
 _ALL_IN_VERSION_0 = 0
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return the brokers and the requested topics; for all topics, those that the client may see."""
     wanted = request.message()
-
-    def tell() -> Body | None:
-        return broker.turns.run(request, _described(broker, request, wanted))
-
-    def tell_later() -> None:
-        body = tell()
-        if body is not None:
-            request.answer(body)
-
-    if broker.member.misses_a_death():
-        broker.member.after_failover(tell_later)
-        return None
-    return tell()
-
-
-def _described(broker: Broker, request: Request, wanted: Any) -> Steps:
+    await broker.member.failover()
     version = request.version
     types = apis.response_class(request.api_key)
     answer = _Answer(broker, request, bool(wanted.include_topic_authorized_operations))
@@ -52,15 +36,15 @@ def _described(broker: Broker, request: Request, wanted: Any) -> Steps:
     topics = []
     if everything:
         for topic in broker.topics():
-            yield ITEM
+            await broker.turns.spend(request, ITEM)
             if authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, log_denial=False):
-                topics.append((yield from answer.topic(topic)))
+                topics.append(await answer.topic(topic))
     else:
         create = wanted.allow_auto_topic_creation or version < 4
         for each in {(each.name, each.topic_id): each for each in wanted.topics}.values():
             made = answer.created
-            topics.append((yield from answer.wanted_topic(each, create)))
-            yield ITEM + (WRITTEN + FILES) * (answer.created - made)
+            topics.append(await answer.wanted_topic(each, create))
+            await broker.turns.spend(request, ITEM + (WRITTEN + FILES) * (answer.created - made))
     brokers = [
         types.MetadataResponseBroker(version=version, node_id=each.node_id, host=each.host, port=each.port, rack=None)
         for each in cluster_view.nodes(broker.member, request)
@@ -86,16 +70,16 @@ class _Answer:
         self.created = 0
         """How many requested topics have been created."""
 
-    def wanted_topic(self, wanted: Any, create: bool) -> Generator[int, None, Any]:
+    async def wanted_topic(self, wanted: Any, create: bool) -> Any:
         """Describe a topic that the client named, by its name or, where that is null, by its id."""
         broker, request, name = self._broker, self._request, wanted.name
         if name is None:
             topic_id = wanted.topic_id or ZERO_UUID
             topic, error = find_topic(broker, request, Operation.DESCRIBE, None, topic_id)
-            return (yield from self.topic(topic)) if topic is not None else self._refused(None, topic_id, error)
+            return await self.topic(topic) if topic is not None else self._refused(None, topic_id, error)
         topic, error = find_topic(broker, request, Operation.DESCRIBE, name)
         if topic is not None:
-            return (yield from self.topic(topic))
+            return await self.topic(topic)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not broker.member.registered:
             # It may not have read of the topic yet. Kafka does not listen before; to librdkafka, unknown may be final.
             return self._refused(name, ZERO_UUID, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -138,7 +122,7 @@ class _Answer:
             partitions=[],
         )
 
-    def topic(self, topic: Topic) -> Generator[int, None, Any]:
+    async def topic(self, topic: Topic) -> Any:
         """Describe a topic."""
         broker, version, types = self._broker, self._request.version, self._types
         partitions = []
@@ -154,7 +138,7 @@ class _Answer:
                 offline_replicas=view.offline,
             )
             partitions.append(partition)
-            yield ITEM
+            await broker.turns.spend(self._request, ITEM)
         operations = NOT_ASKED
         if self._with_operations:
             operations = authorized_operations(broker, self._request, ResourceType.TOPIC, topic.name)

@@ -21,7 +21,7 @@ from sparkonce.kafka.protocol.primitives import ZERO_UUID
 TOPIC_ID_FROM = 10
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Commit a group's offsets; acknowledged once they are in the log."""
     wanted, version = request.message(), request.version
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id) or _group_error(broker, wanted, version)
@@ -48,16 +48,9 @@ def handle(broker: Broker, request: Request) -> Body | None:
             errors.append((partition.partition_index, error))
         results.append((each, errors))
     failed = _commit(broker, wanted.group_id, commits)
-
-    def answer(error: ErrorCode) -> Body:
-        return request.response(topics=[_topic(request, each, errors, error) for each, errors in results])
-
-    if not commits:
-        return answer(failed)
-    partitions = broker.groups.partitions
-    return partitions.answer(
-        request, [wanted.group_id], answer(failed), lambda refusals: answer(refusals[wanted.group_id])
-    )
+    if commits:
+        failed = await broker.groups.partitions.safe_error(wanted.group_id) or failed
+    return request.response(topics=[_topic(request, each, errors, failed) for each, errors in results])
 
 
 def _commit(broker: Broker, group_id: str, commits: dict[tuple[str, int], CommittedOffset | None]) -> ErrorCode:

@@ -7,7 +7,6 @@ from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE, is_subscribed
 from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
@@ -15,7 +14,7 @@ from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Delete a group's offsets before the answer is sent. A partition without an offset is no error."""
     wanted = request.message()
     error = group_refusal(broker, request, Operation.DELETE, wanted.group_id) or _group_error(broker, wanted.group_id)
@@ -44,8 +43,10 @@ def handle(broker: Broker, request: Request) -> Body | None:
         except KafkaError as refusal:
             broker.note_refusal(f"OffsetDelete of group {wanted.group_id}: {refusal}")
             return request.response(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE), topics=[])
-    body, refused = _response(request, results), error_answer(request, topics=[])
-    return broker.groups.partitions.answer(request, [wanted.group_id], body, refused)
+    unsafe = await broker.groups.partitions.safe_error(wanted.group_id)
+    if unsafe is not ErrorCode.NONE:
+        return request.response(error_code=int(unsafe), topics=[])
+    return _response(request, results)
 
 
 def _group_error(broker: Broker, group_id: str) -> ErrorCode:

@@ -13,7 +13,6 @@ from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
 from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import fetch_error
-from sparkonce.broker_lite.node.coordinated import Refusals
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
@@ -29,12 +28,12 @@ TOPIC_ID_FROM = 10
 NOTHING_COMMITTED = CommittedOffset(-1, -1, "", -1)
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return the committed offsets of groups; -1 where there is none."""
     wanted, version = request.message(), request.version
     require_stable = version >= REQUIRE_STABLE_FROM and bool(wanted.require_stable)
     if version < SEVERAL_GROUPS_FROM:
-        return _one_group(broker, request, wanted, require_stable)
+        return await _one_group(broker, request, wanted, require_stable)
     kind = apis.response_class(request.api_key).OffsetFetchResponseGroup
     groups = []
     for each in wanted.groups:
@@ -42,19 +41,15 @@ def handle(broker: Broker, request: Request) -> Body | None:
         topics = _Topics(broker, request, kind.OffsetFetchResponseTopics, each.group_id, require_stable)
         found = topics.all(each.topics) if error is ErrorCode.NONE else []
         groups.append(kind(version=version, group_id=each.group_id, topics=found, error_code=int(error)))
-
-    def refused(refusals: Refusals) -> Body:
-        unsafe = {
-            group_id: kind(version=version, group_id=group_id, topics=[], error_code=int(fetch_error(error)))
-            for group_id, error in refusals.items()
-        }
-        return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
-
-    names = [each.group_id for each in groups]
-    return broker.groups.partitions.answer(request, names, request.response(groups=groups), refused)
+    refusals = await broker.groups.partitions.safe([each.group_id for each in groups])
+    unsafe = {
+        group_id: kind(version=version, group_id=group_id, topics=[], error_code=int(fetch_error(error)))
+        for group_id, error in refusals.items()
+    }
+    return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
 
 
-def _one_group(broker: Broker, request: Request, wanted: Any, require_stable: bool) -> Body | None:
+async def _one_group(broker: Broker, request: Request, wanted: Any, require_stable: bool) -> Body:
     """Answer a version with one group; before version 2, errors are returned with each partition only."""
     kind, group_id = apis.response_class(request.api_key).OffsetFetchResponseTopic, wanted.group_id
     topics = _Topics(broker, request, kind, group_id, require_stable)
@@ -66,10 +61,9 @@ def _one_group(broker: Broker, request: Request, wanted: Any, require_stable: bo
     refusal = group_refusal(broker, request, Operation.DESCRIBE, group_id)
     if refusal is not ErrorCode.NONE:
         return refused(refusal)
-    body = request.response(topics=topics.all(wanted.topics), error_code=0)
-    return broker.groups.partitions.answer(
-        request, [group_id], body, lambda refusals: refused(fetch_error(refusals[group_id]))
-    )
+    found = topics.all(wanted.topics)
+    unsafe = await broker.groups.partitions.safe_error(group_id)
+    return request.response(topics=found, error_code=0) if unsafe is ErrorCode.NONE else refused(fetch_error(unsafe))
 
 
 def _member_error(broker: Broker, wanted: Any) -> ErrorCode:

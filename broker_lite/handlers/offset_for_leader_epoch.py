@@ -6,8 +6,8 @@ from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.leader import LedPartition
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 from sparkonce.kafka.protocol import apis
@@ -16,8 +16,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 UNKNOWN = (-1, -1)
 
 
-@in_turns
-def handle(broker: Broker, request: Request) -> Steps:
+async def handle(broker: Broker, request: Request) -> Body:
     """Return the end of an epoch for each partition."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).OffsetForLeaderTopicResult
@@ -26,7 +25,7 @@ def handle(broker: Broker, request: Request) -> Steps:
         partitions = []
         for each in topic.partitions:
             partitions.append(_partition(broker, request, types, topic.topic, each))
-            yield ITEM
+            await broker.turns.spend(request, ITEM)
         topics.append(types(version=version, topic=topic.topic, partitions=partitions))
     return request.response(topics=topics)
 

@@ -5,32 +5,30 @@ With acks=all the response waits until all in-sync replicas have the records: wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.log.log_manager import Topic
-from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.validation import InvalidRecordsError
 from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.leader import endpoints_of_leaders, leader_hint
-from sparkonce.broker_lite.node.request import DROP, NO_ANSWER, Body, Request
+from sparkonce.broker_lite.node.request import Body, CloseConnectionError, Request
 from sparkonce.broker_lite.node.transaction_verification import (
     NOTHING_TO_VERIFY,
     VerificationResults,
     is_transactional,
     verify_writes,
 )
-from sparkonce.broker_lite.node.turns import FILES, Steps
+from sparkonce.broker_lite.node.turns import FILES
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.crash_points import reach
 from sparkonce.kafka.protocol import produce
 from sparkonce.kafka.protocol.compression import Compression
-from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.primitives import Buffer
 from sparkonce.kafka.protocol.records import HEADER_BYTES, read_header
 
@@ -43,78 +41,41 @@ APPENDED = 5
 """The units of work of an append; bytes are limited elsewhere."""
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body | None:
     """Append each partition's batch; with acks=0 the only way to report a failure is to close the connection.
 
-    The response is sent later if another broker is the transaction coordinator, or acks=all waits for followers.
+    Records are written to the file from the buffer that they were read into. A Produce waits for the transaction's
+    coordinator, if a transaction begins here; for turns, if it has many partitions; and with acks=all for followers.
     """
     wanted = produce.decode_request(request.version, request.body)
-    if wanted.transactional_id is None or wanted.acks not in VALID_ACKS:
-        return _write(broker, request, request.body, wanted, NOTHING_TO_VERIFY)
-    now: list[VerificationResults] = []
-    kept: bytearray | None = None
-
-    def then(verified: VerificationResults) -> None:
-        if kept is None:
-            now.append(verified)
-            return
-        _write_later(broker, request, memoryview(kept), verified)
-
-    _verify(broker, request, wanted, then)
-    if now:
-        return _write(broker, request, request.body, wanted, now[0])
-    kept = bytearray(request.body)  # another broker is asked, and the read buffer is reused meanwhile
-    return None
-
-
-def _write_later(broker: Broker, request: Request, kept: memoryview, verified: VerificationResults) -> None:
-    """Append the batches that waited for the coordinator's result, and answer."""
-    try:
-        body = _write(broker, request, kept, produce.decode_request(request.version, kept), verified)
-    except (ProtocolError, OSError) as error:
-        broker.note_refusal(f"closing connection of {request.client_id}@{request.client_host}: Produce: {error}")
-        body = DROP
-    if body is not None:
-        request.answer(body)
-
-
-def _write(
-    broker: Broker, request: Request, body: memoryview, wanted: produce.ProduceRequest, verified: VerificationResults
-) -> Body | None:
-    """Append; many partitions in turns, from a copy, since the read buffer is reused in between."""
-    if sum(len(partitions) for _, _, partitions in wanted.topics) <= MAX_PARTITIONS_AT_ONCE:
-        return finish(_steps(broker, request, wanted, verified))
-    copied = produce.decode_request(request.version, memoryview(bytearray(body)))
-    return broker.turns.run(request, _steps(broker, request, copied, verified))
-
-
-def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, verified: VerificationResults) -> Steps:
-    version = request.version
-    acks_error = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS) if wanted.acks not in VALID_ACKS else None
+    acks_error = None if wanted.acks in VALID_ACKS else KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    verified = NOTHING_TO_VERIFY
+    if wanted.transactional_id is not None and acks_error is None:
+        verified = await _verify(broker, request, wanted)
+    is_large = sum(len(partitions) for _, _, partitions in wanted.topics) > MAX_PARTITIONS_AT_ONCE
     now_ms = broker.clock.now_ms()
     failed = False
-    topics = []
-    # With acks=all and followers: the results that wait for replication.
-    unreplicated: list[UnreplicatedResult] = []
+    topics: list[produce.ProduceTopicResult] = []
+    unsafe: list[_Unsafe] = []
     for (name, topic_id, partitions), (topic, refusal) in zip(
         wanted.topics, _topics(broker, request, wanted), strict=True
     ):
         results: list[produce.ProducePartitionResult] = []
         for index, records in partitions:
-            yield APPENDED if topic is None or index not in topic.logs or topic.logs[index].is_made else FILES
+            if is_large:
+                await broker.turns.spend(request, _units(topic, index))
             try:
                 if acks_error is not None:
                     raise acks_error
                 if topic is None:
                     raise KafkaError(refusal)
-                if wanted.transactional_id is None and records and is_transactional(records):
-                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is named")
-                if version < ZSTD_FROM and records:
-                    _refuse_zstd(version, records)
+                _check_records(request, wanted, records)
                 result, last_offset = _append(broker, topic.name, index, records, now_ms, verified, wanted.acks)
                 if last_offset is not None:
-                    key = broker.member.key(topic.name, index)  # in a later turn the name may be another topic's
-                    unreplicated.append(UnreplicatedResult(results, len(results), topic.name, key, last_offset))
+                    # Requested now: leadership may be lost, and regained over other records, before all are appended.
+                    key = broker.member.key(topic.name, index)
+                    promise = broker.member.safe(key, last_offset, wanted.timeout_ms)
+                    unsafe.append(_Unsafe(results, len(results), topic.name, promise))
                 results.append(result)
             except KafkaError as error:
                 failed = True
@@ -122,13 +83,27 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, ver
         topics.append(produce.ProduceTopicResult(name, topic_id, results))
     if wanted.acks == 0:
         if failed:
-            where = f"closing connection from {request.client_host}"
-            broker.note_refusal(f"{where}: a Produce with acks=0 failed, see above; this is the only way to tell")
-            return DROP
-        return NO_ANSWER
-    if unreplicated:
-        return answer_when_safe(broker, request, topics, unreplicated, wanted.timeout_ms)
-    return answer(broker, request, topics)
+            raise CloseConnectionError("a Produce with acks=0 failed, see above; this is the only way to tell")
+        return None
+    if unsafe:
+        # The next writes of this client may be appended meanwhile: they need the read buffer, which this one does not.
+        request.release_body()
+        request.overlaps = True
+        await _wait_until_safe(broker, unsafe)
+    return _answer(broker, request, topics)
+
+
+def _units(topic: Topic | None, index: int) -> int:
+    return APPENDED if topic is None or index not in topic.logs or topic.logs[index].is_made else FILES
+
+
+def _check_records(request: Request, wanted: produce.ProduceRequest, records: Buffer | None) -> None:
+    if not records:
+        return
+    if wanted.transactional_id is None and is_transactional(records):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is named")
+    if request.version < ZSTD_FROM:
+        _refuse_zstd(request.version, records)
 
 
 def _topics(broker: Broker, request: Request, wanted: produce.ProduceRequest) -> list[tuple[Topic | None, ErrorCode]]:
@@ -139,9 +114,7 @@ def _topics(broker: Broker, request: Request, wanted: produce.ProduceRequest) ->
     ]
 
 
-def _verify(
-    broker: Broker, request: Request, wanted: produce.ProduceRequest, then: Callable[[VerificationResults], None]
-) -> None:
+async def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest) -> VerificationResults:
     """Verify the transactions that begin in this request, on topics that the client may write to."""
     batches = [
         (topic.name, index, records)
@@ -153,9 +126,8 @@ def _verify(
     transactional_id = ResourceType.TRANSACTIONAL_ID
     if not authorized(broker, request, Operation.WRITE, transactional_id, wanted.transactional_id):
         refused = [place[:2] for place in batches if place[2] and is_transactional(place[2])]
-        then(dict.fromkeys(refused, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return
-    verify_writes(broker, request.version, wanted.transactional_id, batches, then)
+        return dict.fromkeys(refused, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return await verify_writes(broker, request.version, wanted.transactional_id, batches)
 
 
 def _refuse_zstd(version: int, records: Buffer) -> None:
@@ -213,50 +185,30 @@ def _refused(
     )
 
 
-class UnreplicatedResult(NamedTuple):
+class _Unsafe(NamedTuple):
     """A result that is valid once the batch is replicated: the one at `position` of its topic's results."""
 
     results: list[produce.ProducePartitionResult]
     position: int
     topic: str
-    key: PartitionKey
-    last_offset: int
+    promise: Promise[ErrorCode]
 
 
-def answer(broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]) -> Body:
+async def _wait_until_safe(broker: Broker, unsafe: list[_Unsafe]) -> None:
+    """Wait until all is replicated, or cannot be; put the error into the result of a batch that is not."""
+    for results, position, topic, promise in unsafe:
+        code = await promise
+        if code is not ErrorCode.NONE:
+            index = results[position].partition
+            moved = code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            hint = leader_hint(broker.member.image, topic, index) if moved else None
+            results[position] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
+
+
+def _answer(broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]) -> Body:
     """Encode a response, with the endpoints of the leaders that it hints at."""
     nodes: Sequence[produce.NodeEndpoint] = ()
     hints = [each.current_leader for topic in topics for each in topic.partitions if each.current_leader]
     if hints:
         nodes = endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)
     return [produce.encode_response(request.version, produce.ProduceResponse(topics, node_endpoints=nodes))]
-
-
-def answer_when_safe(
-    broker: Broker,
-    request: Request,
-    topics: list[produce.ProduceTopicResult],
-    unreplicated: list[UnreplicatedResult],
-    timeout_ms: int,
-) -> Body | None:
-    """Answer once all is replicated, or cannot be: at once, if it already is."""
-    member = broker.member
-    left = len(unreplicated)
-    at_once = True
-
-    def on_safe(of: UnreplicatedResult, code: ErrorCode) -> None:
-        nonlocal left
-        left -= 1
-        if code is not ErrorCode.NONE:
-            index = of.results[of.position].partition
-            moved = code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-            hint = leader_hint(broker.member.image, of.topic, index) if moved else None
-            of.results[of.position] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
-        if not left and not at_once:
-            request.answer(answer(broker, request, topics))
-
-    for each in unreplicated:
-        member.when_safe(each.key, each.last_offset, timeout_ms, partial(on_safe, each))
-    at_once = False
-    request.overlaps = left > 0
-    return None if left else answer(broker, request, topics)

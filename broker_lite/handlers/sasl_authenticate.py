@@ -7,7 +7,7 @@ from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(_broker: Broker, request: Request) -> Body:
+async def handle(_broker: Broker, request: Request) -> Body:
     """Reject the request."""
     text = "SaslAuthenticate request received after successful authentication"
     return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), error_message=text, auth_bytes=b"")

@@ -7,6 +7,6 @@ from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 
-def handle(_broker: Broker, request: Request) -> Body:
+async def handle(_broker: Broker, request: Request) -> Body:
     """Reject the request."""
     return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])

@@ -8,7 +8,7 @@ From version 3 on the request has the member and its generation, so that one tha
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from sparkonce.broker_lite.log.producer_state import Verification
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import commit_error
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.transaction_verification import Errors, verify
+from sparkonce.broker_lite.node.transaction_verification import verify
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ ABORTABLE_FROM = 4
 ADDS_FROM = 5
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Append offsets to the log; they are not visible before the transaction is committed."""
     wanted = request.message()
     refusal = _refusal(broker, request, wanted)
@@ -49,29 +49,13 @@ def handle(broker: Broker, request: Request) -> Body | None:
                     now_ms,
                     known.topic_id,
                 )
-
-    def body(failed: ErrorCode) -> Body:
-        topics = [
-            (topic.name, [(each.partition_index, int(errors[topic.name, each.partition_index] or failed))
-                          for each in topic.partitions])
-            for topic in wanted.topics
-        ]  # fmt: skip
-        return request.response(topics=topics)
-
-    if not offsets:
-        return body(ErrorCode.NONE)
-    now: list[ErrorCode] = []
-    return_now = True
-
-    def then(failed: ErrorCode) -> None:
-        if return_now:
-            now.append(failed)
-        else:
-            request.answer(body(failed))
-
-    _commit(broker, request, wanted, offsets, then)
-    return_now = False
-    return body(now[0]) if now else None
+    failed = await _commit(broker, request, wanted, offsets) if offsets else ErrorCode.NONE
+    topics = [
+        (topic.name, [(each.partition_index, int(errors[topic.name, each.partition_index] or failed))
+                      for each in topic.partitions])
+        for topic in wanted.topics
+    ]  # fmt: skip
+    return request.response(topics=topics)
 
 
 def _refusal(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
@@ -99,46 +83,34 @@ def _partition_error(broker: Broker, request: Request, name: str, wanted: Any) -
 Offsets = dict[OffsetKey, CommittedOffset]
 
 
-def _commit(broker: Broker, request: Request, wanted: Any, offsets: Offsets, then: Callable[[ErrorCode], None]) -> None:
-    """Add the group's partition to the transaction, and write the offsets; `then` gets the result."""
+async def _commit(broker: Broker, request: Request, wanted: Any, offsets: Offsets) -> ErrorCode:
+    """Add the group's partition to the transaction, and write the offsets; return NONE or the error."""
     producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
     try:
         index = broker.groups.partitions.index_of(wanted.group_id)
         producers = broker.leading(OFFSETS_TOPIC, index).log.producers
     except KafkaError as refused:
-        then(_answer_to(broker, wanted, refused))
-        return
-    if producers.in_transaction(producer.producer_id, producer.epoch):
-        _write(broker, request, wanted, offsets, None, then)
-        return
-    adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM
-    place = (OFFSETS_TOPIC, index)
-    verification = producers.begin_verification(producer.producer_id, producer.epoch, adds)
-
-    def verified(errors: Errors) -> None:
+        return _answer_to(broker, wanted, refused)
+    verification: Verification | None = None
+    if not producers.in_transaction(producer.producer_id, producer.epoch):
+        adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM
+        place = (OFFSETS_TOPIC, index)
+        verification = producers.begin_verification(producer.producer_id, producer.epoch, adds)
+        errors = await verify(broker, producer, [place], adds=adds, abortable=abortable)
         error = errors.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if error is ErrorCode.NONE:
-            _write(broker, request, wanted, offsets, verification, then)
-        else:
-            away = error is ErrorCode.NOT_ENOUGH_REPLICAS
-            then(ErrorCode.COORDINATOR_NOT_AVAILABLE if away else error)
-
-    verify(broker, producer, [place], verified, adds=adds, abortable=abortable)
+        if error is not ErrorCode.NONE:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.NOT_ENOUGH_REPLICAS else error
+    error = _write(broker, request, wanted, offsets, verification)
+    return error or await broker.groups.partitions.safe_error(wanted.group_id)
 
 
 def _write(
-    broker: Broker,
-    request: Request,
-    wanted: Any,
-    offsets: Offsets,
-    verification: Verification | None,
-    then: Callable[[ErrorCode], None],
-) -> None:
+    broker: Broker, request: Request, wanted: Any, offsets: Offsets, verification: Verification | None
+) -> ErrorCode:
     partitions, now_ms = broker.groups.partitions, broker.clock.now_ms()
     error = partitions.error_of(wanted.group_id) or _group_error(broker, request, wanted)
     if error is not ErrorCode.NONE:
-        then(error)
-        return
+        return error
     records = [encode(key, value, now_ms) for key, value in offsets.items()]
     batch = encode_batch(
         records, producer_id=wanted.producer_id, producer_epoch=wanted.producer_epoch, transactional=True
@@ -146,14 +118,11 @@ def _write(
     try:
         placed = partitions.append(wanted.group_id, batch, verification, by_coordinator=True)
     except KafkaError as refused:
-        then(_answer_to(broker, wanted, refused))
-        return
+        return _answer_to(broker, wanted, refused)
     offset = placed.appended.base_offset
     waiting = [replace(record, offset=offset + delta) for delta, record in enumerate(records)]
     broker.pending_offsets.add(placed.partition, wanted.producer_id, waiting)
-    partitions.when_safe(
-        [wanted.group_id], lambda refusals: then(refusals[wanted.group_id] if refusals else ErrorCode.NONE)
-    )
+    return ErrorCode.NONE
 
 
 def _answer_to(broker: Broker, wanted: Any, refused: KafkaError) -> ErrorCode:

@@ -6,8 +6,7 @@ uses it to end a transaction that no broker coordinates any more. Absent: nothin
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
 from sparkonce.broker_lite.log.producer_state import Marker
@@ -17,9 +16,6 @@ from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from sparkonce.broker_lite.cluster.member import ClusterMember
-
 TRANSACTION_VERSION_FROM = 2
 
 SAFE_TIMEOUT_MS: Final = 30_000
@@ -28,7 +24,7 @@ SAFE_TIMEOUT_MS: Final = 30_000
 _Errors = dict[TopicPartition, ErrorCode]
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+async def handle(broker: Broker, request: Request) -> Body:
     """Write each marker into each of its partitions; answered when they are replicated."""
     wanted = request.message()
     allowed = authorized_on_cluster(broker, request, Operation.ALTER) or authorized_on_cluster(
@@ -45,29 +41,11 @@ def handle(broker: Broker, request: Request) -> Body | None:
             if end is not None:
                 waits.append((errors, place, end))
         results.append((each.producer_id, errors))
-    if not waits:
-        return _response(request, results)
-    _answer_when_safe(broker.member, request, results, waits)
-    return None
-
-
-def _answer_when_safe(
-    member: ClusterMember,
-    request: Request,
-    results: list[tuple[int, _Errors]],
-    waits: list[tuple[_Errors, TopicPartition, int]],
-) -> None:
-    left = len(waits)
-
-    def safe(errors: _Errors, place: TopicPartition, error: ErrorCode) -> None:
-        nonlocal left
-        left -= 1
-        errors[place] = error
-        if not left:
-            request.answer(_response(request, results))
-
-    for errors, place, end in waits:
-        member.when_safe(member.key(*place), end - 1, SAFE_TIMEOUT_MS, partial(safe, errors, place))
+    # All are requested before the first is awaited: see `Acknowledgements.safe`.
+    promises = [broker.member.safe(broker.member.key(*place), end - 1, SAFE_TIMEOUT_MS) for _, place, end in waits]
+    for (errors, place, _), promise in zip(waits, promises, strict=True):
+        errors[place] = await promise
+    return _response(request, results)
 
 
 def _response(request: Request, results: list[tuple[int, _Errors]]) -> Body:

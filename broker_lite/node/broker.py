@@ -6,7 +6,6 @@ depends on whether there are other brokers. No sockets here; timers come through
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -30,8 +29,7 @@ from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.scheduling import Scheduler
 from sparkonce.broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
 from sparkonce.broker_lite.security.credentials import ScramCredentials, configured_credentials
-from sparkonce.kafka.protocol.apis import ApiKey
-from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.records import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -44,16 +42,15 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.metrics import Metrics
     from sparkonce.broker_lite.node.mode import BrokerMode
     from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.waiting import Waiting
 
 _INT32_MAX = 2**31 - 1
-
-logger = logging.getLogger(__name__)
 
 
 class RequestFaults(Protocol):
     """Alters how requests are answered (`broker_lite.faults`)."""
 
-    def handle(self, request: Request) -> Body | None:
+    def handle(self, request: Request) -> Waiting[Body | None]:
         """Answer a request in place of `dispatch.handle`."""
 
 
@@ -97,7 +94,7 @@ class Broker:
         """Called with the settings in effect whenever a client changes one."""
         self.note_refusal = RefusalLog(clock.monotonic_ms).note
         """Log an error of a client, up to a rate; returns whether it was logged."""
-        self.turns = Turns(scheduler, self._note_failed)
+        self.turns = Turns(scheduler)
         self.shared_files = mode.files(storage)
         """Writes the files that are the same on all brokers of a cluster."""
         self.dynamic = DynamicSettings(self.shared_files, log_dir, config)
@@ -328,12 +325,6 @@ class Broker:
             listener(self.config)
 
     # Shutdown.
-
-    def _note_failed(self, request: Request, error: Exception) -> None:
-        """Log why a request is not answered and its connection is closed."""
-        text = f"{ApiKey(request.api_key).name} from {request.client_host} failed ({error!r}); closing its connection"
-        if self.note_refusal(text) and not isinstance(error, (ProtocolError, OSError)):
-            logger.exception("this is a mistake of the broker's", exc_info=error)
 
     def _close_coordinators(self) -> None:
         """Cancel the timers of the loaded coordinators, so that they write nothing more."""

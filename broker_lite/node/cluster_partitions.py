@@ -16,7 +16,7 @@ from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition, To
 from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
 from sparkonce.broker_lite.log.log_manager import WantedTopic
 from sparkonce.broker_lite.log.steps import finish
-from sparkonce.broker_lite.node.deletions import Deletions, Then
+from sparkonce.broker_lite.node.deletions import Deleted, Deletions
 from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
 from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.purgatory import FetchPurgatory, PartitionKey
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.clock import Clock
     from sparkonce.broker_lite.node.deleted_topics import DeletedTopics
     from sparkonce.broker_lite.scheduling import Scheduler, Timer
+    from sparkonce.broker_lite.waiting import Promise
 
 RECORDS_PER_UNIT: Final = 10
 """How many records are applied to the image for one unit of work."""
@@ -116,14 +117,14 @@ class ClusterPartitions:
         self.purgatory.gone(keys)
         self.followers.gone(keys)
 
-    def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
-        """Call `then` when every live replica begins at `offset` or later; followers' fetches are answered at once.
+    def deleted(self, topic: str, index: int, offset: int, timeout_ms: int) -> Promise[Deleted]:
+        """Promise that every live replica begins at `offset` or later; followers' fetches are answered at once.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
         """
         self.followers.answer_now((topic, index))
-        self.deletions.when_deleted(self.member.key(topic, index), offset, timeout_ms, then)
+        return self.deletions.deleted(self.member.key(topic, index), offset, timeout_ms)
 
     def take(self, image: ClusterImage) -> None:
         """Create and remove local logs to match the cluster image.

@@ -15,6 +15,7 @@ from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS, 
 from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 from sparkonce.broker_lite.node.forwarding import enclose, enclosed_answer
 from sparkonce.broker_lite.node.new_topics import internal_topic_settings
+from sparkonce.broker_lite.waiting import begin_in_background
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
@@ -43,8 +44,7 @@ class WantedTopics:
         if name in self._under_way:
             return
         self._under_way.add(name)
-        envelope = enclose(self._request(name))
-        self._member.send_to_controller(envelope, lambda answer: self._answered(name, answer), TIMEOUT_MS)
+        begin_in_background(self._create(name), f"topic {name} is not created")
 
     def _request(self, name: str) -> Any:
         config = self._dynamic.config
@@ -69,7 +69,8 @@ class WantedTopics:
         )
         return apis.request(ApiKey.CREATE_TOPICS, VERSION, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False)
 
-    def _answered(self, name: str, answer: Any) -> None:
+    async def _create(self, name: str) -> None:
+        answer = await self._member.ask_controller(enclose(self._request(name)), TIMEOUT_MS)
         self._under_way.discard(name)
         if answer is None or answer.error_code:
             why = "nobody has answered" if answer is None else ErrorCode.of(answer.error_code).name

@@ -19,8 +19,8 @@ from sparkonce.broker_lite.log.config import topic_settings
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.described_settings import ConfigResource, check_broker_name
 from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, group_settings
-from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import WRITTEN, Steps
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import WRITTEN
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
 from sparkonce.kafka.protocol import apis
@@ -36,7 +36,7 @@ NewValues = Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
 """From a resource's values and the declarations of its settings to its new values."""
 
 
-def change_resources(broker: Broker, request: Request, values: Callable[[Any], NewValues]) -> Steps:
+async def change_resources(broker: Broker, request: Request, values: Callable[[Any], NewValues]) -> Body:
     """Change all resources of a request, each on its own; `values` computes the new values of one."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).AlterConfigsResourceResponse
@@ -44,7 +44,7 @@ def change_resources(broker: Broker, request: Request, values: Callable[[Any], N
     answers = []
     for each in wanted.resources:
         code, text = ErrorCode.NONE, None
-        yield WRITTEN
+        await broker.turns.spend(request, WRITTEN)
         try:
             if counts[each.resource_type, each.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")

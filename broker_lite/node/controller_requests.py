@@ -14,7 +14,7 @@ from sparkonce.broker_lite.cluster.roles import ControllerRole
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.controller.records import MetadataRecord
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.forwarding import answer_when_written
+from sparkonce.broker_lite.node.forwarding import Handler
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
@@ -46,16 +46,15 @@ def decide(
         return error.code, None
 
 
-def once_written(handler: Callable[[Broker, Request], Body]) -> Callable[[Broker, Request], Body | None]:
-    """Answer when the controller's decision is durable; NOT_CONTROLLER if it resigns before."""
+def once_written(handler: Handler) -> Handler:
+    """Let a handler's response wait until the controller's decisions are durable; NOT_CONTROLLER if it resigns."""
 
     @wraps(handler)
-    def handle(broker: Broker, request: Request) -> Body | None:
-        answer = handler(broker, request)
+    async def handle(broker: Broker, request: Request) -> Body:
+        body = await handler(broker, request)
         controller = broker.member.controller
-        if not controller.active:
-            return answer
-        refusal = request.response(error_code=int(ErrorCode.NOT_CONTROLLER))
-        return answer_when_written(controller, request, answer, lambda: request.answer(refusal))
+        if not controller.active or await controller.written():
+            return body
+        return request.response(error_code=int(ErrorCode.NOT_CONTROLLER))
 
     return handle

@@ -22,15 +22,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.log.partition_log import Appended, PartitionLog
 from sparkonce.broker_lite.log.producer_state import Verification
 from sparkonce.broker_lite.node.client_errors import coordinator_error
-from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.kafka.protocol.records import BatchHeader, Record, decode_records, scan
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 Refusals = Mapping[str, ErrorCode]
 """The error of each group or transactional id whose response cannot be sent after all."""
-
-NO_REFUSALS: Refusals = {}
 
 logger = logging.getLogger(__name__)
 
@@ -204,14 +202,14 @@ class Coordinated:
         self._partitions.appended(self.topic, index, led, size, appended.last_offset)
         return CoordinatorAppend(index, appended)
 
-    def when_safe(self, names: Iterable[str], then: Callable[[Refusals], None]) -> None:
-        """Call back when all records that these names' partitions hold now are replicated, with errors by name."""
+    async def safe(self, names: Iterable[str]) -> Refusals:
+        """Wait until all records that these names' partitions hold now are replicated; return errors by name."""
         by_index: dict[int, list[str]] = {}
         topic = self._topic()
         for name in names if topic is not None else ():
             assert topic is not None
             by_index.setdefault(partition_of(name, topic.partition_count), []).append(name)
-        waits: dict[int, int] = {}
+        waits: list[tuple[list[str], Promise[ErrorCode]]] = []
         refusals: dict[str, ErrorCode] = {}
         for index, asked in by_index.items():
             if index not in self._active:
@@ -222,40 +220,17 @@ class Coordinated:
                 refusals.update(dict.fromkeys(asked, ErrorCode.NOT_COORDINATOR))
                 continue
             if replicas is not None and log.high_watermark < log.log_end_offset:
-                waits[index] = log.log_end_offset
-        if not waits:
-            then(refusals)
-            return
-        left = set(waits)
-
-        def safe(index: int, error: ErrorCode) -> None:
-            left.discard(index)
+                key = self._member.key(self.topic, index)
+                waits.append((asked, self._member.safe(key, log.log_end_offset - 1, SAFE_TIMEOUT_MS)))
+        for asked, promise in waits:
+            error = await promise
             if error is not ErrorCode.NONE:
-                refusals.update(dict.fromkeys(by_index[index], coordinator_error(error)))
-            if not left:
-                then(refusals)
+                refusals.update(dict.fromkeys(asked, coordinator_error(error)))
+        return refusals
 
-        for index, end in waits.items():
-            key = self._member.key(self.topic, index)
-            self._member.when_safe(key, end - 1, SAFE_TIMEOUT_MS, partial(safe, index))
-
-    def answer(
-        self, request: Request, names: Collection[str], body: Body, refused: Callable[[Refusals], Body]
-    ) -> Body | None:
-        """Return the response if it may be sent now; else send it when the high watermark allows it."""
-        now: list[Body] = []
-        answered_at_once = True
-
-        def send(refusals: Refusals) -> None:
-            told = refused(refusals) if refusals else body
-            if answered_at_once:
-                now.append(told)
-            else:
-                request.answer(told)
-
-        self.when_safe(names, send)
-        answered_at_once = False
-        return now[0] if now else None
+    async def safe_error(self, name: str) -> ErrorCode:
+        """Wait as `safe` for one name; return NONE, or the error."""
+        return (await self.safe([name])).get(name, ErrorCode.NONE)
 
     # Leadership.
 
@@ -351,11 +326,6 @@ class Coordinated:
         if index in self._loading and index not in self._queue:
             del self._loading[index]
             self._take(index)
-
-
-def error_answer(request: Request, **fields: Any) -> Callable[[Refusals], Body]:
-    """Return a function that answers a request about one name with only an error, and these fields."""
-    return lambda refusals: request.response(error_code=int(next(iter(refusals.values()))), **fields)
 
 
 def replay(log: PartitionLog, take: Callable[[BatchHeader, Record], None]) -> None:

@@ -6,10 +6,9 @@ The client waits for, and gets, the low watermark: the lowest log start offset o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -18,16 +17,20 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.replication.leader import PartitionLeader
     from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
-Then = Callable[[ErrorCode, int], None]
-"""Called with an error, and the low watermark."""
+
+class Deleted(NamedTuple):
+    """How a request has ended: an error, or the low watermark."""
+
+    error: ErrorCode
+    low_watermark: int = -1
 
 
-class _Waiter:
-    __slots__ = ("offset", "then", "timer")
+class _Waiter(Promise[Deleted]):
+    __slots__ = ("offset", "timer")
 
-    def __init__(self, offset: int, then: Then) -> None:
+    def __init__(self, offset: int) -> None:
+        super().__init__()
         self.offset = offset
-        self.then = then
         self.timer: Timer | None = None
 
 
@@ -39,19 +42,21 @@ class Deletions:
         self._scheduler = scheduler
         self._waiting: dict[PartitionKey, list[_Waiter]] = {}
 
-    def when_deleted(self, key: PartitionKey, offset: int, timeout_ms: int, then: Then) -> None:
-        """Call `then` when the low watermark has reached `offset`: at once, if it already has.
+    def deleted(self, key: PartitionKey, offset: int, timeout_ms: int) -> Promise[Deleted]:
+        """Promise that the low watermark has reached `offset`. It may be complete already.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
         """
         low = self._low_watermark(self._member.replicas.leader(key))
+        waiter = _Waiter(offset)
         if low >= offset:
-            then(ErrorCode.NONE, low)
-            return
-        waiter = _Waiter(offset, then)
-        waiter.timer = self._scheduler.call_later(max(timeout_ms, 0) / 1000, partial(self._on_timer, key, waiter))
-        self._waiting.setdefault(key, []).append(waiter)
+            waiter.complete(Deleted(ErrorCode.NONE, low))
+        else:
+            delay_s = max(timeout_ms, 0) / 1000
+            waiter.timer = self._scheduler.call_later(delay_s, lambda: self._on_timer(key, waiter))
+            self._waiting.setdefault(key, []).append(waiter)
+        return waiter
 
     @property
     def any_waits(self) -> bool:
@@ -72,7 +77,7 @@ class Deletions:
         done = [each for each in waiting if each.offset <= low]
         self._keep(key, left)
         for waiter in done:
-            self._answer(waiter, ErrorCode.NONE, low)
+            self._complete(waiter, Deleted(ErrorCode.NONE, low))
 
     def lost(self, key: PartitionKey) -> None:
         """Answer all requests of a partition whose leader has changed."""
@@ -85,11 +90,11 @@ class Deletions:
 
     def _end(self, key: PartitionKey, code: ErrorCode) -> None:
         for waiter in self._waiting.pop(key):
-            self._answer(waiter, code, -1)
+            self._complete(waiter, Deleted(code))
 
     def _on_timer(self, key: PartitionKey, waiter: _Waiter) -> None:
         self._keep(key, [each for each in self._waiting[key] if each is not waiter])
-        waiter.then(ErrorCode.REQUEST_TIMED_OUT, -1)
+        waiter.complete(Deleted(ErrorCode.REQUEST_TIMED_OUT))
 
     def _keep(self, key: PartitionKey, waiting: list[_Waiter]) -> None:
         if waiting:
@@ -98,7 +103,7 @@ class Deletions:
             del self._waiting[key]
 
     @staticmethod
-    def _answer(waiter: _Waiter, code: ErrorCode, low: int) -> None:
+    def _complete(waiter: _Waiter, how: Deleted) -> None:
         assert waiter.timer is not None
         waiter.timer.cancel()
-        waiter.then(code, low)
+        waiter.complete(how)

@@ -15,7 +15,6 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION, ConsumerGroup
@@ -26,7 +25,7 @@ from sparkonce.broker_lite.coordinators.consumer_group_messages import (
     HeartbeatAnswer,
 )
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
-from sparkonce.broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, refused
+from sparkonce.broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState
 from sparkonce.broker_lite.coordinators.group_records import StoredGroup, encode_change, encode_classic, removal_of
 from sparkonce.broker_lite.coordinators.group_storage import Replayed, restore, store, turned_away
 from sparkonce.broker_lite.coordinators.offset_expiry import expired
@@ -41,7 +40,7 @@ from sparkonce.broker_lite.coordinators.offsets import (
 )
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.producer_state import Marker
-from sparkonce.broker_lite.node.coordinated import Coordinated, Refusals
+from sparkonce.broker_lite.node.coordinated import Coordinated
 from sparkonce.broker_lite.node.group_responses import send
 from sparkonce.broker_lite.node.offsets_log import OffsetsLog
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
@@ -157,8 +156,8 @@ class GroupCoordinator:
             group = self._groups.get(group_id)
             self._forget(group_id)
             self.offsets.drop_group(group_id)
-            for answer in turned_away(group) if isinstance(group, ClassicGroup) else ():
-                send(answer)
+            if isinstance(group, ClassicGroup):
+                send(turned_away(group))
 
     def settings_of(self, group_id: str) -> ConsumerGroupSettings:
         """Return the settings of one KIP-848 group: its own on top of the broker's."""
@@ -246,8 +245,7 @@ class GroupCoordinator:
             except KafkaError as error:
                 self._note_refusal(f"group {group.group_id} could not be written: {error}")
                 answers = group.not_written(answers, self._clock.monotonic_ms())
-        if answers:
-            self.partitions.when_safe([group.group_id], partial(_send_all, answers))
+        send(answers)
         self._set_timer(group)
 
     # Groups of KIP-848.
@@ -497,10 +495,3 @@ class GroupCoordinator:
         timer = self._timers.pop(group_id, None)
         if timer is not None:
             timer[1].cancel()
-
-
-def _send_all(answers: list[Answer], refusals: Refusals) -> None:
-    """Send a group's answers; if they depend on a record that may be lost, its members must retry."""
-    error = next(iter(refusals.values()), None)
-    for answer in answers:
-        send(answer if error is None else refused(answer, error))

@@ -1,22 +1,38 @@
-"""Sends the answers of classic groups' state machines to the waiting requests: JoinGroup and SyncGroup."""
+"""The way of a classic group's answers: from its state machine to the requests that wait, JoinGroup and SyncGroup."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from sparkonce.broker_lite.coordinators.group_messages import Answer, JoinAnswer, SyncAnswer
-from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.coordinators.group_messages import Answer, JoinAnswer, SyncAnswer, refused
+from sparkonce.broker_lite.node.coordinated import Coordinated
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 NULL_PROTOCOL_NAME_FROM = 7
 
 
-def send(answer: Answer) -> None:
-    """Send a state machine's answer to the waiting request."""
-    request = answer.token
-    assert isinstance(request, Request)
+def send(answers: Iterable[Answer]) -> None:
+    """Send a state machine's answers to the requests that wait."""
+    for answer in answers:
+        assert isinstance(answer.token, Promise)
+        answer.token.complete(answer)
+
+
+async def response(partitions: Coordinated, request: Request, group_id: str, promise: Promise[Answer]) -> Body:
+    """Wait for the group's answer; if it depends on a record that may be lost, the member must retry."""
+    answer = await promise
+    error = await partitions.safe_error(group_id)
+    return encoded(request, answer if error is ErrorCode.NONE else refused(answer, error))
+
+
+def encoded(request: Request, answer: Answer) -> Body:
+    """Encode an answer."""
     fields = _join_fields(answer, request) if isinstance(answer, JoinAnswer) else _sync_fields(answer)
-    request.answer(request.response(**fields))
+    return request.response(**fields)
 
 
 def _join_fields(answer: JoinAnswer, request: Request) -> dict[str, Any]:

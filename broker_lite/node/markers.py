@@ -17,12 +17,13 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.transaction_messages import Markers, TopicPartition
 from sparkonce.broker_lite.log.producer_state import Marker
-from sparkonce.broker_lite.node.coordinated import SAFE_TIMEOUT_MS, Refusals
+from sparkonce.broker_lite.node.coordinated import SAFE_TIMEOUT_MS
+from sparkonce.broker_lite.waiting import Promise, Waiting, begin_in_background
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -107,7 +108,7 @@ class MarkerSender:
         self._sending: dict[str, _Sending] = {}
         self._outbox: dict[int, list[_Batch]] = {}
         """The markers to send to each broker once it has answered its last request."""
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._waiting: dict[str, list[Promise[None]]] = {}
         """Requests that wait for the end of a transaction."""
         self._asked: set[int] = set()
         """The brokers with a request under way."""
@@ -119,7 +120,7 @@ class MarkerSender:
             epoch = self._coordinator.partitions.epoch_of(markers.transactional_id)
             sending = _Sending(markers, epoch, set(markers.partitions))
             self._sending[markers.transactional_id] = sending
-            self._wait_for_decision(sending)
+            self._begin(self._send_once_decided(sending), sending)
 
     def forget(self, transactional_id: str) -> None:
         """Drop the markers of a transactional id: another broker coordinates it."""
@@ -130,36 +131,36 @@ class MarkerSender:
     def _over(self, sending: _Sending) -> None:
         del self._sending[sending.name]
         self._coordinator.call_off(sending.timer)
-        self._ended(sending.name)
+        self._note_end(sending.name)
 
-    def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """Call back when no transaction of an id is ending here, or after `ENDING_WAIT_S`.
+    def ended(self, transactional_id: str) -> Promise[None]:
+        """Promise that no transaction of an id is ending here; `ENDING_WAIT_S` later in any case.
 
         Clients begin the next transaction as soon as the last one is decided. Without this short wait they would get an
         error, and retry much later than the few milliseconds that markers take. (Kafka 4's leaders wait so too.)
         """
+        promise: Promise[None] = Promise()
         if transactional_id not in self._sending:
-            then()
-            return
+            promise.complete(None)
+            return promise
         waiting = self._waiting.setdefault(transactional_id, [])
         if not waiting:
-            self._scheduler.call_later(ENDING_WAIT_S, partial(self._ended, transactional_id, waiting))
-        waiting.append(then)
+            self._scheduler.call_later(ENDING_WAIT_S, partial(self._note_end, transactional_id, waiting))
+        waiting.append(promise)
+        return promise
 
-    def _ended(self, transactional_id: str, waiting: list[Callable[[], None]] | None = None) -> None:
-        """Call back the requests that wait for an end; with `waiting` only if it is still the current list."""
+    def _note_end(self, transactional_id: str, waiting: list[Promise[None]] | None = None) -> None:
+        """Resume the requests that wait for an end; with `waiting` only if it is still the current list."""
         found = self._waiting.get(transactional_id)
         if found is None or (waiting is not None and found is not waiting):
             return
         del self._waiting[transactional_id]
-        for then in found:
-            self._scheduler.call_soon(then)
+        for promise in found:
+            self._scheduler.call_soon(partial(promise.complete, None))
 
-    def _wait_for_decision(self, sending: _Sending) -> None:
+    async def _send_once_decided(self, sending: _Sending) -> None:
         sending.is_waiting = True
-        self._coordinator.partitions.when_safe([sending.name], partial(self._on_safe, sending))
-
-    def _on_safe(self, sending: _Sending, refusals: Refusals) -> None:
+        refusals = await self._coordinator.partitions.safe([sending.name])
         sending.is_waiting, sending.is_safe = False, not refusals
         if self._sending.get(sending.name) is sending:
             self._send_remaining(sending)
@@ -174,7 +175,10 @@ class MarkerSender:
         if sending.is_safe:
             self._send_remaining(sending)
         else:
-            self._wait_for_decision(sending)
+            self._begin(self._send_once_decided(sending), sending)
+
+    def _begin(self, coroutine: Waiting[None], sending: _Sending) -> None:
+        begin_in_background(coroutine, f"transactional id {sending.name}: markers are not sent")
 
     def _send_remaining(self, sending: _Sending) -> None:
         """Send the markers that are neither written nor under way, within one turn's limit."""
@@ -231,11 +235,11 @@ class MarkerSender:
         if end is None:
             return True
         sending.under_way[place] = self._member.broker_id
-        key = self._member.key(*place)
-        self._member.when_safe(key, end - 1, SAFE_TIMEOUT_MS, partial(self._on_written_here, sending, place))
+        self._begin(self._note_written_here(sending, place, end), sending)
         return False
 
-    def _on_written_here(self, sending: _Sending, place: TopicPartition, error: ErrorCode) -> None:
+    async def _note_written_here(self, sending: _Sending, place: TopicPartition, end: int) -> None:
+        error = await self._member.safe(self._member.key(*place), end - 1, SAFE_TIMEOUT_MS)
         if sending.under_way.get(place) == self._member.broker_id:
             del sending.under_way[place]
             self._written(sending, [place] if error is ErrorCode.NONE else [])
@@ -259,9 +263,7 @@ class MarkerSender:
         if not batches:
             return
         self._asked.add(leader)
-        markers = [_encoded(sending, places) for sending, places in batches]
-        request = apis.request(ApiKey.WRITE_TXN_MARKERS, _VERSION, markers=markers)
-        self._member.send(leader, request, partial(self._on_answer, leader, batches))
+        begin_in_background(self._exchange(leader, batches), f"markers are not sent to broker {leader}")
 
     def _due(self, leader: int) -> list[_Batch]:
         """Take the waiting markers of a broker, except those that ended, or were sent to another one, meanwhile.
@@ -275,7 +277,10 @@ class MarkerSender:
         ]
         return [(sending, places) for sending, places in batches if places]
 
-    def _on_answer(self, leader: int, batches: list[_Batch], answer: Any) -> None:
+    async def _exchange(self, leader: int, batches: list[_Batch]) -> None:
+        """Send a broker its markers, and note which are written."""
+        markers = [_encoded(sending, places) for sending, places in batches]
+        answer = await self._member.ask(leader, apis.request(ApiKey.WRITE_TXN_MARKERS, _VERSION, markers=markers))
         self._asked.discard(leader)
         errors: dict[tuple[int, str, int], ErrorCode] = {}
         for marker in answer.markers if answer is not None else ():

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.waiting import Promise, Waiting, begin_in_background
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -30,8 +31,8 @@ BLOCK_SIZE = 1000
 PREFETCH_SHARE: Final = 10
 """When at most this fraction (1/n) of a block's ids is left, the next block is requested, as in Kafka."""
 
-AskForBlock = Callable[[Callable[[range], None]], None]
-"""Requests a block; calls back with it, at once or later, or with an empty one on failure."""
+AskForBlock = Callable[[], Waiting[range]]
+"""Requests a block, and waits for it; an empty one on failure."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,18 +48,18 @@ class ProducerIds:
         self._next_block = range(0)
         self._block_size = 0
         self._is_asking = False
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Promise[None]] = []
 
-    def is_ready(self) -> bool:
-        """Whether `take` returns or fails at once; else it must wait: `when_asked`."""
+    def ready(self) -> Promise[None]:
+        """Promise that `take` returns or fails at once: there are ids, or the request for a block has ended."""
+        promise: Promise[None] = Promise()
         if not (self._block or self._next_block):
             self._ask()
-        return not self._is_asking or bool(self._block or self._next_block)
-
-    def when_asked(self, then: Callable[[], None]) -> None:
-        """Call back when the request for a block has ended; then `take` may be tried."""
-        self._waiting.append(then)
-        self._ask()
+        if self._is_asking and not (self._block or self._next_block):
+            self._waiting.append(promise)
+        else:
+            promise.complete(None)
+        return promise
 
     def take(self) -> int:
         """Return an id that was never assigned before.
@@ -81,7 +82,15 @@ class ProducerIds:
     def _ask(self) -> None:
         if not self._is_asking:
             self._is_asking = True
-            self._ask_for_block(self._take)
+            begin_in_background(self._fetch_block(), "no producer ids are fetched")
+
+    async def _fetch_block(self) -> None:
+        try:
+            block = await self._ask_for_block()
+        except Exception:
+            self._take(range(0))
+            raise
+        self._take(block)
 
     def _take(self, block: range) -> None:
         self._is_asking = False
@@ -91,11 +100,8 @@ class ProducerIds:
             self._block = block
         self._block_size = len(block) or self._block_size
         waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            try:
-                then()
-            except Exception:  # the other callers wait, too
-                logger.exception("a request that waited for a producer id was not answered")
+        for promise in waiting:
+            promise.complete(None)
 
 
 def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]) -> AskForBlock:
@@ -105,7 +111,7 @@ def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]
     """
     known: int | None = None
 
-    def ask(then: Callable[[range], None]) -> None:
+    async def ask() -> range:
         nonlocal known
         if known is None:  # ids that become known later were assigned here
             known = largest_known()
@@ -115,8 +121,8 @@ def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]
             storage.write(path, b"%d\n" % block.stop, durable=True)
         except OSError as error:
             logger.warning("no more producer ids: %s: %s", path, error)
-            block = range(0)
-        then(block)
+            return range(0)
+        return block
 
     return ask
 
@@ -134,18 +140,15 @@ def _written(storage: Storage, path: str) -> int:
 def blocks_of_controller(member: ClusterMember) -> AskForBlock:
     """Let the cluster's controller assign blocks."""
 
-    def ask(then: Callable[[range], None]) -> None:
-        def answered(answer: Any) -> None:
-            if answer is None or answer.error_code:
-                why = "no answer" if answer is None else ErrorCode.of(answer.error_code).name
-                logger.warning("the controller gave no producer ids: %s", why)
-                then(range(0))
-            else:
-                then(range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len))
-
+    async def ask() -> range:
         request = apis.request(
             ApiKey.ALLOCATE_PRODUCER_IDS, 0, broker_id=member.broker_id, broker_epoch=member.broker_epoch
         )
-        member.send_to_controller(request, answered)
+        answer = await member.ask_controller(request)
+        if answer is None or answer.error_code:
+            why = "no answer" if answer is None else ErrorCode.of(answer.error_code).name
+            logger.warning("the controller gave no producer ids: %s", why)
+            return range(0)
+        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     return ask

@@ -11,30 +11,23 @@ transaction may make any number of bytes visible, and completes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.waiting import Promise
 
 PartitionKey = tuple[str, int]
 
 
-class Waiter:
-    """One waiting fetch; `retry(final)` answers it or files it again, and must answer if `final`."""
+class _Waiter(Promise[bool]):
+    """One waiting fetch; the value is whether it must be answered now, even without records."""
 
-    __slots__ = ("deadline_ms", "final", "keys", "missing_bytes", "only_committed", "retry", "timer")
+    __slots__ = ("final", "keys", "missing_bytes", "only_committed", "timer")
 
-    def __init__(
-        self,
-        keys: Collection[PartitionKey],
-        missing_bytes: int,
-        deadline_ms: int,
-        retry: Callable[[bool], None],
-        only_committed: bool = False,
-    ) -> None:
+    def __init__(self, keys: Collection[PartitionKey], missing_bytes: int, only_committed: bool) -> None:
+        super().__init__(ends_with_client=True)
         self.keys = keys
         self.missing_bytes = missing_bytes
-        self.deadline_ms = deadline_ms
-        self.retry = retry
         self.only_committed = only_committed
         self.timer: Timer | None = None
         self.final = False
@@ -45,27 +38,28 @@ class FetchPurgatory:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._waiters: dict[PartitionKey, dict[Waiter, None]] = {}
+        self._waiters: dict[PartitionKey, dict[_Waiter, None]] = {}
         """The fetches of each partition, in order of arrival."""
-        self._ready: list[Waiter] = []
+        self._ready: list[_Waiter] = []
 
-    def wait(self, waiter: Waiter, now_ms: int) -> None:
-        """File a fetch until enough is appended or its deadline passes."""
+    async def wait(
+        self, keys: Collection[PartitionKey], missing_bytes: int, wait_ms: int, only_committed: bool = False
+    ) -> bool:
+        """Wait until that many bytes are appended; return whether the fetch must be answered now, as its time is up."""
+        waiter = _Waiter(keys, missing_bytes, only_committed)
         self._file(waiter)
-        delay = max(waiter.deadline_ms - now_ms, 0) / 1000
-        waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
+        waiter.timer = self._scheduler.call_later(max(wait_ms, 0) / 1000, lambda: self._on_timer(waiter))
+        try:
+            return await waiter
+        except GeneratorExit:  # the client has gone
+            self._forget(waiter)
+            raise
 
-    def cancel(self, waiter: Waiter) -> None:
-        """Drop a fetch whose client has disconnected; does nothing if it is not waiting."""
-        self._forget(waiter)
-        if waiter in self._ready:
-            self._ready.remove(waiter)
-
-    def _file(self, waiter: Waiter) -> None:
+    def _file(self, waiter: _Waiter) -> None:
         for key in waiter.keys:
             self._waiters.setdefault(key, {})[waiter] = None
 
-    def _unfile(self, waiter: Waiter) -> None:
+    def _unfile(self, waiter: _Waiter) -> None:
         for key in waiter.keys:
             waiters = self._waiters.get(key)
             if waiters is not None:
@@ -73,7 +67,7 @@ class FetchPurgatory:
                 if not waiters:
                     del self._waiters[key]
 
-    def _of(self, key: PartitionKey) -> Collection[Waiter]:
+    def _of(self, key: PartitionKey) -> Collection[_Waiter]:
         return self._waiters.get(key, ())
 
     def waits_for(self, topic: str, partition: int) -> bool:
@@ -111,7 +105,7 @@ class FetchPurgatory:
         """How many fetches wait."""
         return len(set().union(*self._waiters.values()))
 
-    def _wake(self, waiters: list[Waiter]) -> None:
+    def _wake(self, waiters: list[_Waiter]) -> None:
         for waiter in waiters:
             self._forget(waiter)
             if not self._ready:
@@ -121,13 +115,13 @@ class FetchPurgatory:
     def _retry_ready(self) -> None:
         ready, self._ready = self._ready, []
         for waiter in ready:
-            waiter.retry(waiter.final)
+            waiter.complete(waiter.final)
 
-    def _on_timer(self, waiter: Waiter) -> None:
+    def _on_timer(self, waiter: _Waiter) -> None:
         self._forget(waiter)
-        waiter.retry(True)
+        waiter.complete(True)
 
-    def _forget(self, waiter: Waiter) -> None:
+    def _forget(self, waiter: _Waiter) -> None:
         if waiter.timer is not None:
             waiter.timer.cancel()
         self._unfile(waiter)
@@ -138,7 +132,7 @@ class FollowerPurgatory(FetchPurgatory):
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
-        self._all: dict[Waiter, None] = {}
+        self._all: dict[_Waiter, None] = {}
 
     @property
     def size(self) -> int:
@@ -149,12 +143,12 @@ class FollowerPurgatory(FetchPurgatory):
         """See `FetchPurgatory`."""
         return bool(self._of((topic, partition)))
 
-    def _file(self, waiter: Waiter) -> None:
+    def _file(self, waiter: _Waiter) -> None:
         waiter.keys = frozenset(waiter.keys)
         self._all[waiter] = None
 
-    def _unfile(self, waiter: Waiter) -> None:
+    def _unfile(self, waiter: _Waiter) -> None:
         self._all.pop(waiter, None)
 
-    def _of(self, key: PartitionKey) -> Collection[Waiter]:
+    def _of(self, key: PartitionKey) -> Collection[_Waiter]:
         return [waiter for waiter in self._all if key in waiter.keys]

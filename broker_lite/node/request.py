@@ -1,12 +1,12 @@
-"""A request for a handler, and the way of its response.
+"""A request for a handler, and the frame of its response.
 
-A handler is a function of the broker and a request. It returns the parts of the response's body; or None if the
-answer comes later through `Request.answer`; or `NO_ANSWER`.
+A handler is a coroutine of the broker and a request. It returns the parts of the response's body; None, if the client
+expects no response; or raises `CloseConnectionError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sparkonce.kafka.protocol import apis
@@ -15,18 +15,11 @@ from sparkonce.kafka.protocol.fetch import Part
 from sparkonce.kafka.protocol.frames import SIZE, encode_response_header, framed_response
 
 Body = Sequence[Part]
-NO_ANSWER: Body = ()
-_NOTHING = memoryview(b"")
+NO_BODY = memoryview(b"")
 
 
-class _Drop(tuple[Part, ...]):
-    """Empty, and distinguishable from any other answer."""
-
-    __slots__ = ()
-
-
-DROP: Body = _Drop()
-"""Instead of a response: the connection is closed silently, for an injected fault."""
+class CloseConnectionError(Exception):
+    """The request gets no response: its connection is closed, with the message in the log, if there is one."""
 
 
 class Endpoint(NamedTuple):
@@ -37,20 +30,20 @@ class Endpoint(NamedTuple):
 
 
 class Request:
-    """One request; `body` is valid only until the handler returns, since the read buffer is reused."""
+    """One request."""
 
     __slots__ = (
-        "_send",
         "api_key",
         "body",
         "client_host",
         "client_id",
         "correlation_id",
         "endpoint",
-        "on_abandoned",
+        "origin",
         "overlaps",
         "principal",
         "received_ns",
+        "units",
         "version",
     )
 
@@ -62,9 +55,9 @@ class Request:
         client_id: str,
         client_host: str,
         body: memoryview,
-        send: Callable[[Request, Body], None],
         principal: str,
         endpoint: Endpoint,
+        origin: object = None,
     ) -> None:
         self.received_ns = 0  # set only if metrics are enabled
         self.api_key = api_key
@@ -73,28 +66,21 @@ class Request:
         self.client_id = client_id
         self.client_host = client_host
         self.body = body
-        self._send = send
+        """The request without its header. It stays valid while the handler runs: see `release_body`."""
         self.principal = principal
         """The sender's principal, as in access control lists: `User:alice`."""
         self.endpoint = endpoint
         """The advertised address of the request's listener; responses return this one."""
-        self.on_abandoned: Callable[[], object] | None = None
-        """Called when the connection closes before the answer; for a handler that returned None."""
+        self.origin = origin
+        """Identifies the connection that the request came over."""
         self.overlaps = False
         """Whether later writes on its connection may be handled before it is answered."""
+        self.units = 0
+        """The work done in this turn: `node/turns.py`."""
 
-    def abandon(self, read_buffer: object) -> None:
-        """Release what is held for an answer that is no longer needed, including the body unless it was copied."""
-        if self.body.obj is read_buffer:
-            self.body = _NOTHING
-        if self.on_abandoned is not None:
-            self.on_abandoned()
-            self.on_abandoned = None
-
-    @property
-    def origin(self) -> object:
-        """Identifies the connection that the request came over."""
-        return getattr(self._send, "__self__", None)
+    def release_body(self) -> None:
+        """Give up the body, and what was decoded from it: the handler needs it no more, however long it waits."""
+        self.body = NO_BODY
 
     def message(self) -> Any:
         """Decode the body with the generated codec. Raises ProtocolError if it is malformed."""
@@ -103,10 +89,6 @@ class Request:
     def response(self, **fields: Any) -> Body:
         """Encode a response of this request's API and version."""
         return [apis.encode_response(apis.response(self.api_key, self.version, **fields), self.version)]
-
-    def answer(self, body: Body) -> None:
-        """Send the answer of a handler that returned None; does nothing if the connection is closed."""
-        self._send(self, body)
 
 
 def answered_version(request: Request) -> int:

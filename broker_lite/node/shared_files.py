@@ -12,7 +12,6 @@ replaced before the decision is durable, it reverts to the last durable one.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.log.directories import LogDirectoryError
@@ -21,6 +20,7 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
 from sparkonce.broker_lite.security.authorizer import ACLS_FILE, SecurityFileError
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
+from sparkonce.broker_lite.waiting import begin_in_background
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
@@ -90,13 +90,11 @@ class SharedFiles:
         role = self._member.controller
         end = self._decided[name] = role.decide(decision)
         self._files.ahead[name] = text
-        if role.is_written:
-            self._settled(name, text, end, True)
-        else:
-            role.when_written(partial(self._settled, name, text, end))
+        begin_in_background(self._settle(name, text, end), f"{name} is not settled")
 
-    def _settled(self, name: str, text: str, end: int, is_written: bool) -> None:
-        """Write the committed value; roll back if the commit is unknown."""
+    async def _settle(self, name: str, text: str, end: int) -> None:
+        """Write the value once it is committed; roll back if the commit is unknown."""
+        is_written = await self._member.controller.written()
         is_last = self._decided.get(name) == end
         if is_written:
             self._settled_at[name] = end

@@ -27,6 +27,7 @@ from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
 from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_in_file
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, in_units
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
@@ -85,9 +86,11 @@ class StandaloneController:
         """Reject a request that only another broker would send; raises ProtocolError."""
         raise ProtocolError("this request is for brokers of a cluster, and this broker is in none")
 
-    def when_written(self, then: Callable[[bool], None]) -> None:
-        """Call back at once: all decisions are written."""
-        then(True)
+    def written(self) -> Promise[bool]:
+        """Promise what is so already: all decisions are written."""
+        promise: Promise[bool] = Promise()
+        promise.complete(True)
+        return promise
 
     def prepare(
         self, name: str, topic_id: uuid.UUID, indexes: Collection[int], settings: Mapping[str, str]

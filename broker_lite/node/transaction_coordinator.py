@@ -29,8 +29,8 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.node.coordinated import Coordinated, replay_slices
 from sparkonce.broker_lite.node.markers import MarkerSender
-from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.records import BatchHeader, Record, encode_batch
 
@@ -129,27 +129,9 @@ class TransactionCoordinator:
             return Decision(_answer_to(error.code))
         return decision
 
-    def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """Call back when no transaction of an id is ending, and after a while in any case."""
-        self._markers.when_ended(transactional_id, then)
-
-    def answer_when_ended(
-        self, request: Request, transactional_id: str, answer: Callable[[], Body | None]
-    ) -> Body | None:
-        """Return an answer about an id, now or, while a transaction of it is ending, a little later."""
-        now: list[Body | None] = []
-        at_once = True
-
-        def send() -> None:
-            body = answer()
-            if at_once:
-                now.append(body)
-            elif body is not None:
-                request.answer(body)
-
-        self.when_ended(transactional_id, send)
-        at_once = False
-        return now[0] if now else None
+    def ended(self, transactional_id: str) -> Promise[None]:
+        """Promise that no transaction of an id is ending here; after a while in any case."""
+        return self._markers.ended(transactional_id)
 
     def write_marker(self, topic: str, index: int, marker: Marker) -> int | None:
         """Write a marker into one partition, and complete its waiting fetches.

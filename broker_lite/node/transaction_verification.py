@@ -10,8 +10,7 @@ before the request (`ProducerStates.begin_verification`), and the write checks w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
 from sparkonce.broker_lite.log.producer_state import Verification
@@ -40,78 +39,63 @@ _COORDINATOR_IS_AWAY = (
 Errors = dict[TopicPartition, ErrorCode]
 
 
-def verify(
+async def verify(
     broker: Broker,
     producer: Producer,
     places: Sequence[TopicPartition],
-    then: Callable[[Errors], None],
     *,
     adds: bool,
     abortable: bool,
-) -> None:
-    """Ask the coordinator about partitions that a producer begins to write to; `then` gets the result of each.
+) -> Errors:
+    """Ask the coordinator about partitions that a producer begins to write to; return the result of each.
 
     `adds`: the client lets its writes add partitions. `abortable`: it knows
     TRANSACTION_ABORTABLE.
     """
+    here = broker.transactions.partitions.error_of(producer.transactional_id)
+    if here is ErrorCode.NOT_COORDINATOR:
+        errors = await _ask_coordinator(broker, producer, places, adds)
+    else:
+        errors = await _decide(broker, producer, places, adds)
+    return {place: _translate(error, adds, abortable) for place, error in errors.items()}
 
-    def told(errors: Errors) -> None:
-        then({place: _translate(error, adds, abortable) for place, error in errors.items()})
 
+async def _decide(broker: Broker, producer: Producer, places: Sequence[TopicPartition], adds: bool) -> Errors:
+    """Decide as the coordinator."""
     coordinator, name = broker.transactions, producer.transactional_id
-    if coordinator.partitions.error_of(name) is ErrorCode.NOT_COORDINATOR:
-        _ask_coordinator(broker, producer, places, adds, told)
-        return
-
-    def decide() -> None:
-        here = coordinator.partitions.error_of(name)
-        if here is not ErrorCode.NONE:
-            told(dict.fromkeys(places, here))
-            return
-        if adds:
-            decision = coordinator.transactions.add_partitions(producer, places, EPOCH_BUMP, broker.clock.now_ms())
-            errors = dict.fromkeys(places, coordinator.carry_out(decision).error)
-        else:
-            errors = coordinator.transactions.verify_partitions(producer, places)
-        coordinator.partitions.when_safe(
-            [name], lambda refusals: told(dict.fromkeys(places, refusals[name]) if refusals else errors)
-        )
-
-    coordinator.when_ended(name, decide)
+    await coordinator.ended(name)
+    here = coordinator.partitions.error_of(name)
+    if here is not ErrorCode.NONE:
+        return dict.fromkeys(places, here)
+    if adds:
+        decision = coordinator.transactions.add_partitions(producer, places, EPOCH_BUMP, broker.clock.now_ms())
+        errors = dict.fromkeys(places, coordinator.carry_out(decision).error)
+    else:
+        errors = coordinator.transactions.verify_partitions(producer, places)
+    unsafe = await coordinator.partitions.safe_error(name)
+    return errors if unsafe is ErrorCode.NONE else dict.fromkeys(places, unsafe)
 
 
-def _ask_coordinator(
-    broker: Broker,
-    producer: Producer,
-    places: Sequence[TopicPartition],
-    adds: bool,
-    then: Callable[[Errors], None],
-) -> None:
+async def _ask_coordinator(broker: Broker, producer: Producer, places: Sequence[TopicPartition], adds: bool) -> Errors:
     """Ask the broker that coordinates the transaction."""
     member = broker.member
     away = dict.fromkeys(places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leader = broker.transactions.partitions.leader_of(producer.transactional_id)
     if leader is None:
-        then(away)
-        return
+        return away
     topics: dict[str, list[int]] = {}
     for topic, index in places:
         topics.setdefault(topic, []).append(index)
     asked = (producer.transactional_id, producer.producer_id, producer.epoch, not adds, list(topics.items()))
     request = apis.request(ApiKey.ADD_PARTITIONS_TO_TXN, _BATCHED, transactions=[asked])
-
-    def take(answer: Any) -> None:
-        if answer is None or answer.error_code or not answer.results_by_transaction:
-            then(away)
-            return
-        said = {
-            (topic.name, each.partition_index): ErrorCode.of(each.partition_error_code)
-            for topic in answer.results_by_transaction[0].topic_results
-            for each in topic.results_by_partition
-        }
-        then(away | said)
-
-    member.send(leader, request, take)
+    answer = await member.ask(leader, request)
+    if answer is None or answer.error_code or not answer.results_by_transaction:
+        return away
+    return away | {
+        (topic.name, each.partition_index): ErrorCode.of(each.partition_error_code)
+        for topic in answer.results_by_transaction[0].topic_results
+        for each in topic.results_by_partition
+    }
 
 
 VerificationResults = Mapping[TopicPartition, Verification | ErrorCode]
@@ -132,17 +116,10 @@ def is_transactional(records: Buffer) -> bool:
     )
 
 
-def verify_writes(
-    broker: Broker,
-    version: int,
-    transactional_id: str,
-    batches: Iterable[tuple[str, int, Buffer | None]],
-    then: Callable[[VerificationResults], None],
-) -> None:
-    """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition.
-
-    `then` may be called before this returns.
-    """
+async def verify_writes(
+    broker: Broker, version: int, transactional_id: str, batches: Iterable[tuple[str, int, Buffer | None]]
+) -> VerificationResults:
+    """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition."""
     producers: set[tuple[int, int]] = set()
     begun: dict[TopicPartition, Verification] = {}
     adds = version >= ADDS_FROM
@@ -158,17 +135,12 @@ def verify_writes(
         if not known.in_transaction(header.producer_id, header.producer_epoch):
             begun[topic, index] = known.begin_verification(header.producer_id, header.producer_epoch, adds)
     if not begun:
-        then(NOTHING_TO_VERIFY)
-        return
+        return NOTHING_TO_VERIFY
     if len(producers) > 1:
-        then(dict.fromkeys(begun, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-        return
-
-    def told(errors: Errors) -> None:
-        then({place: errors[place] or verification for place, verification in begun.items()})
-
+        return dict.fromkeys(begun, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     producer = Producer(transactional_id, *producers.pop())
-    verify(broker, producer, list(begun), told, adds=adds, abortable=version >= ABORTABLE_FROM)
+    errors = await verify(broker, producer, list(begun), adds=adds, abortable=version >= ABORTABLE_FROM)
+    return {place: errors[place] or verification for place, verification in begun.items()}
 
 
 def _translate(error: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:

@@ -1,22 +1,21 @@
-"""Requests with more work than one turn of the event loop may take.
+"""Turns of the event loop for requests with more work than one turn may take, and exclusive access for changes.
 
-Theory of operation: the handler of such an API is a generator that yields how much it has done, in units, since it last
-yielded. Within `MAX_UNITS_PER_TURN` it runs as any handler does, and is answered at once. The rest is done a turn at a
-time, one request a turn, however many clients there are: other requests are served in between. Requests that change
-topics or settings do not overlap: they are done in order of arrival, as in Kafka's controller. All others alternate
-with each other, and end with their connection.
+Theory of operation: a handler says how much it has done, in units, with `spend`. Up to `MAX_UNITS_PER_TURN` it goes on
+at once, as any handler. Then it waits for its next turn: one request has one turn in a round of the loop, however many
+clients there are, and other requests are served in between. Requests that change topics or settings do not overlap:
+each waits for `change`, in order of arrival, as in Kafka's controller. The change under way and the readers alternate.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from functools import wraps
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Generator
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from sparkonce.broker_lite.node.request import DROP, Body, Request
+from sparkonce.broker_lite.waiting import Promise
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.node.request import Request
     from sparkonce.broker_lite.scheduling import Scheduler
 
 MAX_UNITS_PER_TURN: Final = 1_000
@@ -30,126 +29,130 @@ DESCRIBED: Final = 50
 WRITTEN: Final = 100
 """The units of a durable write."""
 
-Steps = Generator[int, None, Body | None]
-"""Yields units of work; returns the answer, or None if it comes later through `Request.answer`."""
-
 Result = TypeVar("Result")
 
 
-class _HasTurns(Protocol):
-    """The broker, as far as it is needed here."""
+class _NoWait:
+    """What `spend` returns within a turn: no coroutine and no promise is made for each item of work."""
 
-    @property
-    def turns(self) -> Turns:
-        """Its unfinished requests."""
-
-
-Node = TypeVar("Node", bound=_HasTurns)
+    def __await__(self) -> Generator[Promise[None], None, None]:
+        return iter(())  # type: ignore[return-value]  # the cheapest iterator that ends at once
 
 
-def in_turns(handler: Callable[[Node, Request], Steps]) -> Callable[[Node, Request], Body | None]:
-    """Let a handler that only reads, or whose changes may overlap with others', work in turns."""
-
-    @wraps(handler)
-    def handle(broker: Node, request: Request) -> Body | None:
-        return broker.turns.run(request, handler(broker, request))
-
-    return handle
-
-
-def one_after_the_other(handler: Callable[[Node, Request], Steps]) -> Callable[[Node, Request], Body | None]:
-    """Let a handler that changes topics or settings work in turns, after those before it are done."""
-
-    @wraps(handler)
-    def handle(broker: Node, request: Request) -> Body | None:
-        return broker.turns.run(request, handler(broker, request), alone=True)
-
-    return handle
-
-
-class _Work:
-    """The rest of one request's work."""
-
-    __slots__ = ("abandoned", "request", "steps")
-
-    def __init__(self, request: Request, steps: Steps) -> None:
-        self.request = request
-        self.steps = steps
-        self.abandoned = False
-
-    def abandon(self) -> None:
-        """End with the connection."""
-        self.abandoned = True
+_NO_WAIT: Final = _NoWait()
 
 
 class Turns:
-    """All unfinished requests of a broker."""
+    """The requests of a broker that wait for a turn, or to change something."""
 
-    def __init__(self, scheduler: Scheduler, note_failure: Callable[[Request, Exception], object]) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._note_failure = note_failure
-        self._changes: deque[_Work] = deque()
-        self._others: deque[_Work] = deque()
+        self._changing: Request | None = None
+        """The request whose change is under way."""
+        self._next_of_change: Promise[None] | None = None
+        """Its next turn, if it waits for that."""
+        self._changes: deque[Promise[None]] = deque()
+        """The requests that wait to change something."""
+        self._others: deque[Promise[None]] = deque()
+        """The next turns of all other requests."""
         self._changes_next = True
         self._booked = False
 
-    def run(self, request: Request, steps: Steps, *, alone: bool = False) -> Body | None:
-        """Do a request's work, within this turn's limit; None if its answer comes later.
-
-        Raises:
-            Exception: the handler's errors in this turn.
-        """
-        if alone and self._changes:
-            request.body = memoryview(bytes(request.body))  # the read buffer is reused before it is decoded
+    def spend(self, request: Request, units: int) -> Awaitable[None]:
+        """Note that a request did some work; await the result, which is its next turn if it has had enough."""
+        request.units += units
+        if request.units < MAX_UNITS_PER_TURN:
+            return _NO_WAIT
+        request.units = 0
+        turn: Promise[None] = Promise(ends_with_client=request is not self._changing)
+        if request is self._changing:
+            self._next_of_change = turn
         else:
-            done, body = _advance(steps)
-            if done:
-                return body
-        work = _Work(request, steps)
-        if not alone:
-            request.on_abandoned = work.abandon
-        (self._changes if alone else self._others).append(work)
+            self._others.append(turn)
         self._book()
-        return None
+        return turn
+
+    async def do(self, request: Request, steps: Generator[int, None, Result]) -> Result:
+        """Do work of a service that yields the units of each step, in turns; return its result."""
+        try:
+            while True:
+                await self.spend(request, next(steps))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            steps.close()
+
+    def change(self, request: Request) -> _Change:
+        """Have exclusive access to topics and settings, in order of arrival; not even the client's end interrupts."""
+        return _Change(self, request)
+
+    async def begin_change(self, request: Request) -> None:
+        """See `change`, which is `async with`."""
+        if self._changing is not None or self._changes:
+            access: Promise[None] = Promise()
+            self._changes.append(access)
+            self._book()
+            await access
+        self._changing = request
+
+    def end_change(self) -> None:
+        """See `change`."""
+        self._changing = None
+        self._book()
 
     def close(self) -> None:
-        """Stop; answer no request."""
-        for work in (*self._changes, *self._others):
-            work.steps.close()
+        """End all requests that wait here."""
+        waiting = [self._next_of_change, *self._changes, *self._others]
+        self._next_of_change = None
         self._changes.clear()
         self._others.clear()
+        for each in waiting:
+            if each is not None:
+                each.end_waiting()
+
+    def _due_change(self) -> Promise[None] | None:
+        if self._changing is not None:
+            return self._next_of_change
+        return self._changes[0] if self._changes else None
 
     def _book(self) -> None:
-        if not self._booked and (self._changes or self._others):
+        if not self._booked and (self._others or self._due_change() is not None):
             self._booked = True
             self._scheduler.call_soon(self._turn)
 
     def _turn(self) -> None:
+        """Give one request a turn."""
         self._booked = False
-        if not (self._changes or self._others):
-            return
-        waiting = self._changes if self._changes and (self._changes_next or not self._others) else self._others
-        self._changes_next = waiting is self._others
-        work = waiting[0]
-        if work.abandoned:
-            done, body = True, None
-            work.steps.close()
-        else:
-            done, body = self._advance(work)
-        if done:
-            waiting.popleft()
-        elif waiting is self._others:
-            waiting.rotate(-1)
+        change = self._due_change()
+        if change is not None and (self._changes_next or not self._others):
+            self._changes_next = False
+            if self._changing is not None:
+                self._next_of_change = None
+            else:
+                self._changes.popleft()
+        elif self._others:
+            self._changes_next = True
+            change = self._others.popleft()
+        if change is not None:
+            change.complete(None)
         self._book()
-        if body is not None:
-            work.request.answer(body)
 
-    def _advance(self, work: _Work) -> tuple[bool, Body | None]:
-        try:
-            return _advance(work.steps)
-        except Exception as error:  # the others' work continues
-            self._note_failure(work.request, error)
-            return True, DROP
+
+class _Change:
+    """Exclusive access while a block runs."""
+
+    __slots__ = ("_request", "_turns")
+
+    def __init__(self, turns: Turns, request: Request) -> None:
+        self._turns = turns
+        self._request = request
+
+    async def __aenter__(self) -> None:
+        await self._turns.begin_change(self._request)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._turns.end_change()
 
 
 def in_units(steps: Generator[bool, None, Result]) -> Generator[int, None, Result]:
@@ -161,15 +164,3 @@ def in_units(steps: Generator[bool, None, Result]) -> Generator[int, None, Resul
             result: Result = end.value
             return result
         yield units
-
-
-def _advance(steps: Steps) -> tuple[bool, Body | None]:
-    """Work until done, or enough for one turn; returns whether it is done, and the answer."""
-    units = 0
-    while units < MAX_UNITS_PER_TURN:
-        try:
-            units += next(steps)
-        except StopIteration as end:
-            body: Body | None = end.value
-            return True, body
-    return False, None

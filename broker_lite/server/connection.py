@@ -1,14 +1,14 @@
 """One client's connection: requests in, responses out, in order.
 
 Theory of operation: as in Kafka, a connection's requests are handled one after the other, and the next one waits until
-the last response is being sent; so a long poll or a join delays later requests, and responses keep their order without
-a queue. Only writes that wait for followers let later writes begin: a round to the followers then carries several,
-which Kafka's brokers leave to several connections. Bytes are read into one buffer, handlers see slices of it, and
-produced records go from there to the file without a copy. At each wake-up a limited number of requests is handled,
-then the other connections get a turn. A connection of which nothing is left in the buffer has none of its own: all
-such share one, and keep it when a part of a frame or an unanswered request stays in it. A client's error closes its
-own connection, with one line in the log. On a SASL listener a gate handles the frames until the client is
-authenticated; TLS is one layer below, in `tls.py`.
+the last response is being sent; so a long poll or a join delays later requests, and responses keep their order. Only
+writes that wait for followers let later writes begin: a round to the followers then carries several, which Kafka's
+brokers leave to several connections. At each wake-up a limited number of requests is handled, then the other
+connections get a turn. A client's error closes its own connection, with one line in the log.
+
+Here is decided what is handled when, in which order it is answered, and how long it is kept. The bytes are in
+`read_buffer.py` and `output.py`, TLS is one layer below, in `tls.py`, and on a SASL listener a gate handles the frames
+until the client is authenticated.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.node import dispatch
+from sparkonce.broker_lite import dispatch
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.request import DROP, Body, Request, frame_response
+from sparkonce.broker_lite.node.request import Body, CloseConnectionError, Request, frame_response
 from sparkonce.broker_lite.security.acls import ANONYMOUS, host_address
-from sparkonce.broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
+from sparkonce.broker_lite.server.connections import ConnectionTable, Watch
 from sparkonce.broker_lite.server.limits import (
     BULK_REQUEST_BYTES,
     MAX_FAILURE_LENGTH,
-    MAX_IDLE_READ_BUFFER_BYTES,
     MAX_REQUEST_BYTES_PER_WAKE_UP,
     MAX_REQUESTS_PER_WAKE_UP,
     MAX_UNANSWERED_WRITES,
     MAX_UNSENT_BYTES,
-    READ_BUFFER_BYTES,
     REFUSAL_LINGER_S,
 )
 from sparkonce.broker_lite.server.listener import Listener
-from sparkonce.broker_lite.server.output import Output, UnansweredWrites
+from sparkonce.broker_lite.server.output import Output
+from sparkonce.broker_lite.server.read_buffer import ReadBuffer
+from sparkonce.broker_lite.waiting import Execution, Promise
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ProtocolError
-from sparkonce.kafka.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
+from sparkonce.kafka.protocol.frames import SIZE, read_request_header
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.security.sasl import SaslGate, Step
@@ -46,8 +46,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class _HandlerError(Exception):
-    """A handler could not read or write its files, and its API has no error for that."""
+class _Unanswered:
+    """A request whose response is not sent yet: it waits, or an earlier one does."""
+
+    __slots__ = ("_connection", "body", "execution", "is_answered", "passed_bytes", "request")
+
+    def __init__(self, connection: ClientConnection, request: Request) -> None:
+        self._connection = connection
+        self.request = request
+        self.execution: Execution | None = None
+        self.passed_bytes = 0
+        """The size of the read buffer that it has taken along."""
+        self.is_answered = False
+        self.body: Body | None = None
+
+    def on_end(self, body: Body | None, error: Exception | None) -> None:
+        """Note the response; see `Execution`."""
+        self.body, self.is_answered, self.execution = body, True, None
+        self._connection.answered(self, error)
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -65,22 +81,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._table = table
         self._listener = listener
         self._principal = ANONYMOUS
-        self._frame_limit = broker.config.socket_request_max_bytes
+        frame_limit = broker.config.socket_request_max_bytes
         sasl = listener.config.sasl
         self._gate: SaslGate | None = None
         if sasl is not None:
             from sparkonce.broker_lite.security.sasl import SaslGate  # on first use: most listeners have no SASL
 
             self._gate = SaslGate(sasl, broker.scram_credentials.get, lambda: broker.new_uuid().hex)
-            self._frame_limit = min(self._frame_limit, sasl.max_receive_bytes)
-        self._view = table.shared_buffer
-        self._owns_buffer = False
-        self._counted_bytes = 0
-        self._start = 0
-        self._end = 0
-        self._pending: Request | Step | None = None
-        self._unanswered: UnansweredWrites | None = None
-        """Handled writes that wait for followers, if there are any."""
+            frame_limit = min(frame_limit, sasl.max_receive_bytes)
+        self._buffer = ReadBuffer(table, self, frame_limit)
+        self._refusing: Step | None = None
+        """The failed authentication whose response is delayed."""
+        self._unanswered: list[_Unanswered] = []
+        """In order of arrival."""
         self._turn_booked = False
         self._reading_paused = False
         self._closed = False
@@ -122,15 +135,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._closed = True
         if self._output is not None:
             self._output.close()
-        if isinstance(self._pending, Request):
-            self._pending.abandon(self._view.obj)
-        self._pending = None
-        if self._unanswered is not None:
-            self._unanswered.abandon(self._view.obj)
-            self._unanswered = None
-        self._start = self._end = 0
-        self._view = memoryview(b"")
-        self._count_buffer(-self._counted_bytes)
+        unanswered, self._unanswered = self._unanswered, []
+        for each in unanswered:
+            if each.execution is not None:
+                each.execution.abandon()
+        self._buffer.close()
         self._table.discard(self)
 
     def eof_received(self) -> bool:
@@ -139,28 +148,24 @@ class ClientConnection(asyncio.BufferedProtocol):
         Such are a closing consumer's LeaveGroup, and records sent with acks=0.
         """
         self._eof = not self._closed and self._has_whole_frame()
-        if self._end > self._start and self._pending is None and not (self._eof or self._closed):
-            self._note(f"it ended {self._missing_bytes()} bytes before its frame")
+        if self._buffer.size and not (self._is_waiting or self._eof or self._closed):
+            self._note(f"it ended {self._buffer.missing_bytes()} bytes before its frame")
         return self._eof
 
     def _has_whole_frame(self) -> bool:
         """Whether there is more to handle."""
         try:
-            return self._missing_bytes() <= 0
+            return self._buffer.missing_bytes() <= 0
         except ProtocolError:
             return False
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return the free part of the read buffer; unless reading is paused there always is some."""
-        if self._start == self._end:
-            self._start = self._end = 0
-            if not self._owns_buffer:
-                self._view = self._table.shared_buffer
-        return self._view[self._end :]
+        return self._buffer.free()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what has arrived."""
-        self._end += nbytes
+        self._buffer.filled(nbytes)
         self._take_turn(self._table.bulk_turns.is_alone(self))
 
     @property
@@ -174,7 +179,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._closed = True
             if self._output is not None:
                 self._output.close()
-            self._count_buffer(-self._counted_bytes)  # it is released in this round of the loop
+            self._buffer.close()
             if self._transport is not None:
                 self._transport.abort()
 
@@ -182,19 +187,18 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take_turn(self, bulk: bool = False) -> None:
         requests, budget = MAX_REQUESTS_PER_WAKE_UP, MAX_REQUEST_BYTES_PER_WAKE_UP
-        output, bulk_turns = self._output, self._table.bulk_turns
+        output, buffer, bulk_turns = self._output, self._buffer, self._table.bulk_turns
         assert output is not None
         try:
             while (
                 not (self._closed or self._turn_booked)
-                and self._pending is None
                 and output.unsent_bytes <= MAX_UNSENT_BYTES
-                and self._missing_bytes() <= 0
-                and (self._unanswered is None or self._may_overlap(self._unanswered))
+                and buffer.missing_bytes() <= 0
+                and (not self._is_waiting or self._may_overlap())
             ):
-                if self._end - self._start > BULK_REQUEST_BYTES and not bulk and self._is_bulk():
+                if buffer.size > BULK_REQUEST_BYTES and not bulk and (buffer.next_size or 0) > BULK_REQUEST_BYTES:
                     self._turn_booked = True
-                    bulk_turns.book(self, self._end - self._start, self._on_bulk_turn)
+                    bulk_turns.book(self, buffer.size, self._on_bulk_turn)
                 elif not requests or budget <= 0:
                     self._book_turn()
                 else:
@@ -202,7 +206,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                         bulk_turns.small_request()
                     bulk = False
                     requests -= 1
-                    budget -= self._handle_frame()
+                    frame = buffer.take()
+                    budget -= len(frame)
+                    self._handle_frame(frame)
             if self._eof and not (self._turn_booked or self._has_whole_frame()):
                 self.close()
             elif not self._closed:
@@ -210,41 +216,29 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:
             self._fail_with(error)
 
-    def _fail_with(self, error: Exception) -> None:
-        """Close the connection after an error in a request."""
-        if isinstance(error, ProtocolError):
-            self._note(str(error))
-        elif isinstance(error, _HandlerError):
-            self._broker.note_refusal(f"{error}; closing its connection")
+    def _fail_with(self, error: Exception, request: Request | None = None) -> None:
+        """Close the connection after an error in a request, or of the client."""
+        if isinstance(error, (ProtocolError, CloseConnectionError)):
+            if str(error):
+                self._note(str(error))
+        elif isinstance(error, OSError) and request is not None:  # of the disk, not of the connection
+            api = ApiKey(request.api_key).name
+            self._broker.note_refusal(f"{api} from {self.peer} failed: {error}; closing its connection")
         elif isinstance(error, OSError):
             self._lost(error)
         elif self._broker.note_refusal(f"a request from {self.peer} failed ({error!r}); closing its connection"):
-            logger.exception("this is a mistake of the broker's", exc_info=error)
+            logger.error("this is a mistake of the broker's", exc_info=error)
         self.close()
 
-    def _missing_bytes(self) -> int:
-        """How many bytes are missing from the next frame. Raises ProtocolError if the frame's size is out of bounds."""
-        here = self._end - self._start
-        if here < SIZE.size:
-            return SIZE.size - here
-        size: int = SIZE.unpack_from(self._view, self._start)[0]
-        if not 0 <= size <= self._frame_limit:
-            frame_size(self._view[self._start : self._start + SIZE.size], self._frame_limit)  # raises the error
-        return SIZE.size + size - here
-
-    def _handle_frame(self) -> int:
-        begin = self._start + SIZE.size
-        size: int = SIZE.unpack_from(self._view, self._start)[0]
-        self._start = begin + size
+    def _handle_frame(self, frame: memoryview) -> None:
         self.requests += 1
-        frame = self._view[begin : self._start]
         gate = self._gate
         if (
             gate is not None
             and not gate.lets_through(frame, self._broker.clock.monotonic_ms())
             and not self._authenticate(gate, frame)
         ):
-            return size
+            return
         header = read_request_header(frame)
         request = Request(
             header.api_key,
@@ -253,43 +247,57 @@ class ClientConnection(asyncio.BufferedProtocol):
             header.client_id or "",
             self.host,
             frame[header.body_position :],
-            self._answer_later,
             self._principal,
             self._listener.endpoint,
+            self,
         )
-        self._pending = request
         metrics = self._broker.metrics
         if metrics is not None:
             request.received_ns = metrics.now_ns()
         faults = self._broker.faults
+        coroutine = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
         try:
-            body = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
+            promise = coroutine.send(None)
+        except StopIteration as end:
+            if not self._unanswered:
+                self._send(request, end.value)
+                return
+            unanswered = _Unanswered(self, request)
+            unanswered.body, unanswered.is_answered = end.value, True
+            self._unanswered.append(unanswered)
         except OSError as error:
-            # An error of the disk, not of the connection.
-            raise _HandlerError(f"{ApiKey(request.api_key).name} from {self.peer} failed: {error}") from error
-        if body is not None:
-            self._pending = None
-            self._send_in_order(request, body)
-            return size
-        self._own_buffer()
-        if request.overlaps:
-            self._pending = None
-            if self._unanswered is None:
-                self._unanswered = UnansweredWrites()
-            self._unanswered.add(request)
-        return size
+            self._fail_with(error, request)
+        else:
+            self._keep_waiting(coroutine, promise, request)
 
-    def _may_overlap(self, unanswered: UnansweredWrites) -> bool:
-        """Whether the next complete frame may be handled before those writes are answered."""
-        (api_key,) = API_KEY.unpack_from(self._view, self._start + SIZE.size)
-        return len(unanswered) < MAX_UNANSWERED_WRITES and api_key == ApiKey.PRODUCE
+    def _keep_waiting(self, coroutine: Any, promise: Promise[Any], request: Request) -> None:
+        """Keep a request whose handler waits; what it may still read goes with it."""
+        unanswered = _Unanswered(self, request)
+        self._unanswered.append(unanswered)
+        unanswered.execution = Execution(coroutine, promise, unanswered.on_end)
+        if self._buffer.holds(request.body):
+            unanswered.passed_bytes = self._buffer.pass_on()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether requests are not answered yet."""
+        return bool(self._unanswered) or self._refusing is not None
+
+    def _may_overlap(self) -> bool:
+        """Whether the next frame, which is here, may be handled before the last ones are answered."""
+        return (
+            self._refusing is None
+            and self._unanswered[-1].request.overlaps
+            and len(self._unanswered) < MAX_UNANSWERED_WRITES
+            and self._buffer.next_api_key == ApiKey.PRODUCE
+        )
 
     def _authenticate(self, gate: SaslGate, frame: memoryview) -> bool:
         """Do one step of the authentication; returns whether the frame is for the handlers."""
         step = gate.receive(frame, self._broker.clock.monotonic_ms())
         if step.failure is not None:
             # No other frame is handled meanwhile, so that guessing passwords is slow.
-            self._pending = step
+            self._refusing = step
             self._broker.note_refusal(
                 f"closing connection from {self.peer} on listener {self._listener.config.name}: "
                 f"{step.failure[:MAX_FAILURE_LENGTH]}"
@@ -300,7 +308,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._output.send([step.answer])
         if gate.is_open:
             self._principal = gate.principal
-            self._frame_limit = self._broker.config.socket_request_max_bytes
+            self._buffer.frame_limit = self._broker.config.socket_request_max_bytes
         return step.pass_on
 
     def _refuse(self, step: Step) -> None:
@@ -317,49 +325,34 @@ class ClientConnection(asyncio.BufferedProtocol):
         # A client that gets the response and the end of the connection at once may not read the response.
         self._loop.call_later(REFUSAL_LINGER_S, self.close)
 
-    def _answer_later(self, request: Request, body: Body) -> None:
+    def answered(self, unanswered: _Unanswered, error: Exception | None) -> None:
+        """Send the responses whose turn it is, now that a handler has ended."""
+        self._buffer.release(unanswered.passed_bytes)
         if self._closed:
             return
+        if error is not None:
+            self._fail_with(error, unanswered.request)
+            return
         try:
-            if self._pending is request:
-                self._pending = None
-                self._send_in_order(request, body)
-            elif self._unanswered is not None and self._unanswered.answer(request, body):
-                self._send_answered(self._unanswered)
-            else:
-                return
-        except Exception as error:
-            self._fail_with(error)
+            while self._unanswered and self._unanswered[0].is_answered and not self._closed:
+                first = self._unanswered.pop(0)
+                self._send(first.request, first.body)
+        except Exception as failure:
+            self._fail_with(failure)
             return
         self._resume()
 
-    def _send_in_order(self, request: Request, body: Body) -> None:
-        """Send a response, after those of earlier writes."""
-        if self._unanswered is None:
-            self._send(request, body)
-        else:
-            self._unanswered.add(request, body)
-
-    def _send_answered(self, unanswered: UnansweredWrites) -> None:
-        for request, body in unanswered.take():
-            if not self._closed:
-                self._send(request, body)
-        if not unanswered:
-            self._unanswered = None
-
-    def _send(self, request: Request, body: Body) -> None:
+    def _send(self, request: Request, body: Body | None) -> None:
         metrics = self._broker.metrics
         if metrics is not None and request.received_ns:
             metrics.answered(request.api_key, request.version, request.received_ns)
-        if body:
+        if body is not None:
             assert self._output is not None
             self._output.send(frame_response(request, body))
-        elif body is DROP:
-            self.close()
 
     def _resume(self) -> None:
         """Continue with the requests that waited for a response to be sent."""
-        if not self._closed and (self._end > self._start or self._reading_paused):
+        if not self._closed and (self._buffer.size or self._reading_paused):
             self._book_turn()
 
     def _book_turn(self) -> None:
@@ -376,10 +369,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._turn_booked = False
         if not self._closed:
             self._take_turn(bulk=True)
-
-    def _is_bulk(self) -> bool:
-        size: int = SIZE.unpack_from(self._view, self._start)[0]
-        return size > BULK_REQUEST_BYTES
 
     def cut_off(self, reason: str) -> None:
         """Close with a line in the log."""
@@ -407,27 +396,22 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def is_served(self) -> bool:
         """Whether a request of this connection is being handled, or waits for its turn."""
-        waits = self._pending is not None or self._unanswered is not None
-        return waits or self._turn_booked or self._reading_paused
+        return self._is_waiting or self._turn_booked or self._reading_paused
 
     @property
     def frame_bytes(self) -> int | None:
         """The size of the incomplete frame, with the four bytes of its length, as far as it is known."""
-        here = self._end - self._start
-        if not here:
-            return None
-        known = here >= SIZE.size
-        return SIZE.size + (int(SIZE.unpack_from(self._view, self._start)[0]) if known else 0)
+        return SIZE.size + (self._buffer.next_size or 0) if self._buffer.size else None
 
     @property
     def here_bytes(self) -> int:
         """How many bytes of requests are in the read buffer."""
-        return self._end - self._start
+        return self._buffer.size
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the read buffer, and of responses in memory."""
-        return self._counted_bytes + (self._output.held_bytes if self._output is not None else 0)
+        """The bytes of read buffers, and of responses in memory."""
+        return self._buffer.counted_bytes + (self._output.held_bytes if self._output is not None else 0)
 
     @property
     def unsent_bytes(self) -> int:
@@ -436,37 +420,13 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def shrink(self) -> None:
         """Release an empty read buffer; while a request is served, only what it has grown by."""
-        if self._start != self._end or not self._owns_buffer or self._closed:
-            return
-        if not self.is_served:
-            self._owns_buffer = False
-            self._count_buffer(-self._counted_bytes)
-        elif len(self._view) > READ_BUFFER_BYTES:
-            self._rebuild(READ_BUFFER_BYTES)
-
-    # The read buffer.
+        if not self._closed:
+            self._buffer.shrink(to_nothing=not self.is_served)
 
     def _make_room(self) -> None:
         """Make room for the next read, or pause reading until requests have been handled."""
-        transport = self._transport
-        assert transport is not None
-        here, capacity = self._end - self._start, len(self._view)
-        if here == 0:
-            full = self._end == capacity
-            self._start = self._end = 0
-            if full and capacity < MAX_IDLE_READ_BUFFER_BYTES:
-                self._rebuild(2 * capacity)
-            elif capacity > MAX_IDLE_READ_BUFFER_BYTES:
-                self._rebuild(MAX_IDLE_READ_BUFFER_BYTES)
-        elif (missing := self._missing_bytes()) > capacity - self._end:
-            if here + missing <= capacity:
-                self._rebuild(capacity)
-            elif self._end == capacity:
-                # Memory is allocated as bytes arrive, not as announced by a header.
-                self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
-        if self._end:
-            self._own_buffer()
-        full = self._end == len(self._view)
+        self._buffer.make_room()
+        full = self._buffer.is_full
         if full != self._reading_paused:
             self._pause_reading(full)
 
@@ -479,29 +439,3 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-
-    def _rebuild(self, capacity: int) -> None:
-        here = self._end - self._start
-        if capacity == len(self._view):
-            self._view[:here] = self._view[self._start : self._end]
-        else:
-            self._count_buffer(capacity - self._counted_bytes)
-            view = memoryview(bytearray(capacity))
-            view[:here] = self._view[self._start : self._end]
-            self._view = view
-            self._owns_buffer = True
-        self._start, self._end = 0, here
-
-    def _own_buffer(self) -> None:
-        """Keep the buffer that was shared until now, with what is in it."""
-        if not self._owns_buffer:
-            self._owns_buffer = True
-            self._table.take_shared_buffer()
-            self._count_buffer(len(self._view))
-
-    def _count_buffer(self, more: int) -> None:
-        self._counted_bytes += more
-        try:
-            self._table.memory.change(more, self)
-        except MemoryBoundError as error:
-            raise ProtocolError(str(error)) from None

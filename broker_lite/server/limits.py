@@ -10,6 +10,9 @@ READ_BUFFER_BYTES: Final = 64 * 1024
 MAX_IDLE_READ_BUFFER_BYTES: Final = 1024 * 1024
 """The size it may grow to without a larger frame, and shrinks to after one."""
 
+COPIED_BYTES: Final = 4 * 1024
+"""Requests up to this size are copied out of the read buffer, so that one that waits does not keep all of it."""
+
 MAX_REQUESTS_PER_WAKE_UP: Final = 16
 """How many requests of one connection are handled before the others get a turn."""
 

@@ -5,8 +5,6 @@ rest waits here, and the loop calls back when there is room. Records go from fil
 held in memory, except for small responses, which are sent in one piece; the bytes before them carry MSG_MORE, so that
 header and records share packets. The socket is a dup of the transport's, because the loop rejects a writer on a
 transport's own.
-
-Handled writes that wait for followers are `UnansweredWrites`: their responses are sent in order.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparkonce.broker_lite.log.segment import Slice
-from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.server.connections import Memory, MemoryBoundError
 from sparkonce.broker_lite.server.limits import JOINED_BYTES, MAX_SENT_BYTES_PER_WAKE_UP, PREAD_BYTES, SENDFILE_BYTES
 from sparkonce.kafka.protocol.fetch import FileSlice, Part, parts_size
@@ -195,39 +192,3 @@ def _descriptor(file: Any) -> int | None:
     except OSError:
         return None
     return descriptor
-
-
-class UnansweredWrites:
-    """The writes, oldest first, each with its response once there is one."""
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: deque[tuple[Request, list[Body]]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def add(self, request: Request, body: Body | None = None) -> None:
-        """Add a request, with its response if it already has one."""
-        self._entries.append((request, [] if body is None else [body]))
-
-    def answer(self, request: Request, body: Body) -> bool:
-        """Store the response to a request; returns whether it is one of these."""
-        for waiting, answers in self._entries:
-            if waiting is request:
-                answers.append(body)
-                return True
-        return False
-
-    def take(self) -> Iterator[tuple[Request, Body]]:
-        """Remove and return the writes that may be answered now: up to the first without a response."""
-        while self._entries and self._entries[0][1]:
-            request, (body,) = self._entries.popleft()
-            yield request, body
-
-    def abandon(self, read_buffer: object) -> None:
-        """Drop everything, as the connection is closed."""
-        for request, _ in self._entries:
-            request.abandon(read_buffer)
-        self._entries.clear()

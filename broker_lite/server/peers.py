@@ -16,13 +16,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from sparkonce.broker_lite.node import dispatch
+from sparkonce.broker_lite import dispatch
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.request import DROP, Body, Endpoint, Request
+from sparkonce.broker_lite.node.request import Body, CloseConnectionError, Endpoint, Request
 from sparkonce.broker_lite.security.acls import ANONYMOUS
+from sparkonce.broker_lite.waiting import begin
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
-from sparkonce.kafka.protocol.errors import KafkaError, ProtocolError
+from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.kafka.protocol.frames import SIZE, encode_request_header, frame_size, read_response_header
 from sparkonce.kafka.protocol.primitives import Buffer
 
@@ -271,20 +272,15 @@ class PeerNetwork:
             then(None)
             return
 
-        def answer(_request: Request, parts: Body) -> None:
-            self._loop.call_soon(then, None if parts is DROP else b"".join(map(_bytes, parts)))
+        def on_end(parts: Body | None, error: Exception | None) -> None:
+            if error is not None and not isinstance(error, CloseConnectionError):
+                logger.error("a request of this broker to itself failed", exc_info=error)
+            self._loop.call_soon(then, None if parts is None else b"".join(map(_bytes, parts)))
 
         request = Request(
-            api_key, version, 0, self._client_id, self._endpoint.host, memoryview(body), answer, ANONYMOUS,
-            self._endpoint,
-        )  # fmt: skip
-        try:
-            parts = dispatch.handle(self._broker, request)
-        except (KafkaError, ProtocolError, OSError):
-            logger.exception("a request of this broker to itself failed")
-            parts = DROP
-        if parts is not None:
-            answer(request, parts)
+            api_key, version, 0, self._client_id, self._endpoint.host, memoryview(body), ANONYMOUS, self._endpoint
+        )
+        begin(dispatch.handle(self._broker, request), on_end)
 
 
 def _bytes(part: object) -> Buffer:

@@ -65,6 +65,7 @@ _SHARED: Final = frozenset(
         "broker_lite.assertions",
         "broker_lite.replication.invariants",
         "broker_lite.server.zookeeper_session",
+        "broker_lite.waiting",
         "kafka.protocol.errors",
     }
 )

@@ -9,18 +9,20 @@ import random
 import struct
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from lab.sim.disk import SimulatedDisk
+from sparkonce.broker_lite import dispatch
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log import topics_file
-from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
-from sparkonce.broker_lite.node.request import Body, Endpoint, Request, frame_response
+from sparkonce.broker_lite.node.request import Body, CloseConnectionError, Endpoint, Request, frame_response
 from sparkonce.broker_lite.node.standalone import StandaloneMode
+from sparkonce.broker_lite.waiting import begin
 from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.kafka.protocol.fetch import parts_size
 from sparkonce.kafka.protocol.frames import read_request_header
@@ -69,6 +71,7 @@ class Target:
         self.rng = random.Random(seed)
         self.time = Time()
         self.answered = self.refused = 0
+        self._failure: Exception | None = None
         config = BrokerConfig.of({"num.partitions": 2, "transaction.max.timeout.ms": 60_000})
         clock = Clock(lambda: self.time.now_ms, lambda: self.time.now_ms)
         new_uuid = lambda: uuid.UUID(int=self.rng.getrandbits(128))  # noqa: E731
@@ -87,22 +90,26 @@ class Target:
                 header.client_id or "",
                 "127.0.0.1",
                 memoryview(bytearray(frame))[header.body_position :],
-                self._answered,
                 "User:fuzz",
                 Endpoint("localhost", 9092),
             )
-            body = dispatch.handle(self.broker, request)
         except ProtocolError:
             self.refused += 1
-        else:
-            if body is not None:
-                self._answered(request, body)
+            return
+        begin(dispatch.handle(self.broker, request), partial(self._ended, request))
+        if self._failure is not None:
+            raise self._failure
         self.time.advance(MS_PER_FRAME)
 
-    def _answered(self, request: Request, body: Body) -> None:
-        self.answered += 1
-        if body:
-            assert parts_size(frame_response(request, body)) >= 8
+    def _ended(self, request: Request, body: Body | None, error: Exception | None) -> None:
+        if isinstance(error, (ProtocolError, CloseConnectionError)):
+            self.refused += 1
+        elif error is not None:
+            self._failure = error
+        else:
+            self.answered += 1
+            if body is not None:
+                assert parts_size(frame_response(request, body)) >= 8
 
     def mutated(self) -> bytes:
         """Return a frame of the corpus with one to four things wrong in it."""

@@ -53,10 +53,10 @@ class BetweenBrokers:
             send(broker_id, request, then)
 
         member.poll = late_poll  # type: ignore[method-assign]
-        if self.has_strangers:
+        if self.has_strangers and hasattr(member, "safe"):  # brokers of former versions have none
             failing = partial(world.mark, Mark.STRANGER)
-            both = beside_strangers(member.when_safe, world.plan.seed, machine.node_id, failing)
-            member.when_safe = both  # type: ignore[assignment]  # names of parameters
+            both = beside_strangers(member.safe, world.plan.seed, machine.node_id, failing)
+            member.safe = both  # type: ignore[assignment]  # names of parameters
         peers.send = sent  # type: ignore[method-assign]
 
     def _answered_late(self, process: Process, leader: int, then: Callable[[Any], None]) -> Callable[[Any], None]:

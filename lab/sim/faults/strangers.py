@@ -1,20 +1,19 @@
 """Requests that fail, beside others that wait for the same records: the others must not suffer from it.
 
-A stranger waits as a handler or a coordinator does, and raises when it is called back, as a handler with a bug would.
-The broker logs that (`cluster/acknowledgements.py`), and nothing else may come of it.
+A stranger waits as a handler or a coordinator does, and raises when it is resumed, as a handler with a bug would. The
+broker logs that (`waiting.py`), and nothing else may come of it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lab.sim.scheduler import stream
+from sparkonce.broker_lite.waiting import Promise, begin_in_background
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.cluster.acknowledgements import Then
     from sparkonce.broker_lite.controller.image import PartitionKey
     from sparkonce.kafka.protocol.errors import ErrorCode
 
@@ -22,10 +21,10 @@ _STRANGERS: Final = 0.2
 """The share of seeds that have them."""
 _OFTEN: Final = 0.15
 """The share of requests that have one beside them."""
-_NOTED_BY: Final = ".cluster.acknowledgements"
-"""The module of brokers, of any version, that catches their errors."""
+_NOTED_BY: Final = ".broker_lite.waiting"
+"""The module that catches their errors."""
 
-WhenSafe = Callable[["PartitionKey", int, int, "Then"], None]
+Safe = Callable[["PartitionKey", int, int], "Promise[ErrorCode]"]
 
 
 class StrangerError(Exception):
@@ -37,19 +36,19 @@ def has_strangers(seed: int) -> bool:
     return stream("strangers", seed).random() < _STRANGERS
 
 
-def beside_strangers(when_safe: WhenSafe, seed: int, broker_id: int, failing: Callable[[], None]) -> WhenSafe:
-    """Return `when_safe` with a stranger beside some of the requests; `failing` is called for each that fails."""
+def beside_strangers(safe: Safe, seed: int, broker_id: int, failing: Callable[[], None]) -> Safe:
+    """Return `safe` with a stranger beside some of the requests; `failing` is called for each that fails."""
     rng = stream("stranger", seed, broker_id)
 
-    def fail(_: ErrorCode) -> None:
+    async def fail(promise: Promise[ErrorCode]) -> None:
+        await promise
         failing()
         raise StrangerError
 
-    def both(key: PartitionKey, last_offset: int, timeout_ms: int, then: Then) -> None:
+    def both(key: PartitionKey, last_offset: int, timeout_ms: int) -> Promise[ErrorCode]:
         if rng.random() < _OFTEN:
-            with suppress(StrangerError):  # nobody has to wait
-                when_safe(key, last_offset, timeout_ms, fail)
-        when_safe(key, last_offset, timeout_ms, then)
+            begin_in_background(fail(safe(key, last_offset, timeout_ms)), "a stranger fails")
+        return safe(key, last_offset, timeout_ms)
 
     return both
 

@@ -1,8 +1,8 @@
 """Observes the group coordinators of brokers: what they write, and what they answer, when the answer is sent.
 
 The invariants are in `ownership.py`. An answer counts when it is sent, which is not before its state is safe; so
-checks are kept until `Coordinated.answer` sends it. Only groups of the plan are judged, not the operator's, which
-come and go.
+checks are kept until `Coordinated.safe` has waited for that. Only groups of the plan are judged, not the operator's,
+which come and go.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkonce.broker_lite.coordinators.group_messages import JoinAnswer, SyncAn
 from sparkonce.broker_lite.coordinators.group_storage import check_invariants
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetKey, partition_of
 from sparkonce.broker_lite.handlers import offset_fetch
-from sparkonce.broker_lite.node import group_coordinator
+from sparkonce.broker_lite.node import group_coordinator, group_responses
 from sparkonce.broker_lite.node.coordinated import Coordinated
 from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 from sparkonce.broker_lite.replication.invariants import ViolationError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.node.coordinated import Refusals
     from sparkonce.broker_lite.node.request import Body, Request
+    from sparkonce.broker_lite.waiting import Waiting
 
 
 def observed_groups(world: World) -> AbstractContextManager[None]:
@@ -54,20 +55,19 @@ class _Observer:
         self._world = world
         self._judged = {group.group_id for group in world.plan.groups}
         self._when_told: Callable[[], None] | None = None
-        """Checks to run when the answer is sent that the handler is about to return."""
+        """The check of what a handler is about to answer, for when that is safe."""
         self._syncs: dict[object, tuple[ClassicGroup, Sync]] = {}
         """The SyncGroup requests that wait for a response, with their groups."""
         self._coordinators: dict[ClassicGroup, GroupCoordinator] = {}
         self.observers: tuple[tuple[Any, str, Around], ...] = (
-            (Coordinated, "answer", self._answer),
-            (Coordinated, "when_safe", self._when_safe),
+            (Coordinated, "safe", self._safe),
             (GroupCoordinator, "commit", self._commit),
             (GroupCoordinator, "commit_error", self._commit_error),
             (GroupCoordinator, "delete", self._delete),
             (GroupCoordinator, "carry_out", self._carry_out),
             (GroupCoordinator, "heartbeat", self._heartbeat),
             (GroupCoordinator, "_settle", self._settle),
-            (group_coordinator, "send", self._send),
+            (group_responses, "encoded", self._encoded),
             (group_coordinator, "turned_away", self._turned_away),
             (group_coordinator, "restore", self._restore),
             (offset_fetch, "_one_group", self._fetch),
@@ -90,38 +90,18 @@ class _Observer:
 
     # Answers.
 
-    def _answer(
-        self,
-        answer: Callable[..., Body | None],
-        partitions: Coordinated,
-        request: Request,
-        names: Collection[str],
-        *rest: Any,
-    ) -> Body | None:
-        check, self._when_told = self._when_told, None
-        if check is None or partitions.topic != OFFSETS_TOPIC:
-            return answer(partitions, request, names, *rest)
-        checks = [check]
-
-        def safe(refusals: Refusals) -> None:
-            if not refusals and checks:
-                checks.pop()()
-
-        partitions.when_safe(names, safe)
-        body = answer(partitions, request, names, *rest)
-        if body is not None and checks:  # a planted bug does not wait
-            checks.pop()()
-        return body
-
-    def _when_safe(
-        self, when_safe: Callable[..., None], partitions: Coordinated, names: Any, then: Callable[[Refusals], None]
-    ) -> None:
-        def safe(refusals: Refusals) -> None:
-            if refusals and partitions.topic == OFFSETS_TOPIC:
-                self._world.mark(Mark.NEVER_SAFE)
-            then(refusals)
-
-        when_safe(partitions, names, safe)
+    async def _safe(
+        self, safe: Callable[..., Waiting[Refusals]], partitions: Coordinated, names: Collection[str]
+    ) -> Refusals:
+        check = None
+        if partitions.topic == OFFSETS_TOPIC:
+            check, self._when_told = self._when_told, None
+        refusals = await safe(partitions, names)
+        if refusals and partitions.topic == OFFSETS_TOPIC:
+            self._world.mark(Mark.NEVER_SAFE)
+        if check is not None and not refusals:
+            check()
+        return refusals
 
     # Classic groups.
 
@@ -136,7 +116,7 @@ class _Observer:
         carry_out(coordinator, group, answers)
         self._world.judge(lambda: check_invariants(group))
 
-    def _send(self, send: Callable[[Answer], None], answer: Answer) -> None:
+    def _encoded(self, encoded: Callable[..., Body], request: Request, answer: Answer) -> Body:
         asked = self._syncs.pop(answer.token, None)
         if asked is not None and isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE:
             (group, wanted), judge = asked, self._world.groups
@@ -145,7 +125,7 @@ class _Observer:
             judge.know_by(group.group_id, place.log.batches)
             owner, share = wanted.group_instance_id or wanted.member_id, decode_share(answer.assignment)
             self._world.judge(lambda: judge.synced(group.group_id, epoch, wanted.generation, owner, share))
-        send(answer)
+        return encoded(request, answer)
 
     def _sync(self, sync: Callable[..., list[Answer]], group: ClassicGroup, wanted: Sync, now_ms: int) -> list[Answer]:
         if group.group_id in self._judged:
@@ -265,16 +245,14 @@ class _Observer:
         assert written is not None
         self._world.groups.acknowledged(commit, place.epoch_now, written)
 
-    def _fetch(
-        self, fetch: Callable[..., Body | None], broker: Broker, request: Request, wanted: Any, *rest: Any
-    ) -> Body | None:
+    async def _fetch(
+        self, fetch: Callable[..., Waiting[Body]], broker: Broker, request: Request, wanted: Any, *rest: Any
+    ) -> Body:
         partitions, group_id = broker.groups.partitions, wanted.group_id
         if group_id in self._judged and partitions.error_of(group_id) is ErrorCode.NONE:
             wrong = what_is_wrong(self._world, broker.groups, group_id)
             self._when_told = partial(self._judge_offsets, wrong)
-        body = fetch(broker, request, wanted, *rest)
-        self._when_told = None
-        return body
+        return await fetch(broker, request, wanted, *rest)
 
     def _judge_offsets(self, wrong: str | None) -> None:
         if wrong is not None:

@@ -26,11 +26,17 @@ Around = Callable[..., Any]
 
 @contextmanager
 def observed(observers: Iterable[tuple[Any, str, Around]]) -> Iterator[None]:
-    """Wrap functions for a while: owner, name, and wrapper."""
+    """Wrap functions for a while: owner, name, and wrapper. A former version need not have all of them."""
     with ExitStack() as stack:
         for owner, name, around in observers:
-            stack.enter_context(replaced(owner, name, _calling(around, vars(owner)[name])))
+            if name in vars(owner) or not _is_former(owner):
+                stack.enter_context(replaced(owner, name, _calling(around, vars(owner)[name])))
         yield
+
+
+def _is_former(owner: Any) -> bool:
+    module: str = getattr(owner, "__module__", owner.__name__)
+    return not module.startswith("sparkonce.")
 
 
 def _calling(around: Around, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from sparkonce.broker_lite.log.local_log import LocalLog
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class _Observer:
             (Controller, "_altered", self._altered),
             (Controller, "fence", self._fence),
             (Controller, "_balance", self._balance),
-            (acknowledgements, "_tell", self._tell),
+            (Promise, "complete", self._complete),
         )
 
     def _note(self, error: KafkaError, marks: Mapping[ErrorCode, Mark]) -> None:
@@ -134,11 +135,11 @@ class _Observer:
             self._world.mark(Mark.STALE_FETCH)
         return fetched(role, broker_id, broker_epoch, *rest)
 
-    def _tell(self, tell: Callable[..., None], waiter: Any, code: ErrorCode) -> None:
-        mark = _OF_WAITING.get(code)
-        if mark is not None:
+    def _complete(self, complete: Callable[..., None], promise: Promise[Any], value: Any) -> None:
+        mark = _OF_WAITING.get(value) if isinstance(promise, acknowledgements._Waiter) else None
+        if mark is not None and promise._execution is not None:
             self._world.mark(mark)
-        tell(waiter, code)
+        complete(promise, value)
 
     # Controllers.
 

@@ -22,6 +22,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
 from sparkonce.broker_lite.coordinators.transactions import Transactions, check_invariants
 from sparkonce.broker_lite.log.producer_state import NO_TRANSACTION
 from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
+from sparkonce.broker_lite.waiting import begin_in_background
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -93,10 +94,14 @@ class _Observer:
             world.mark(Mark.ENDED_BY_EARLIER)
             world.judge(lambda: world.transactions.ended_by_earlier(attempt, client.has_epochs))
 
+        async def once_safe() -> None:
+            if not await partitions.safe([client.name]):
+                counts()
+
         if CoordinatorPartition(world, partitions, client.name).is_current:
             counts()
-        else:
-            partitions.when_safe([client.name], lambda refusals: None if refusals else counts())
+        elif hasattr(partitions, "safe"):  # former versions are not judged by this
+            begin_in_background(once_safe(), "what an earlier EndTxn has decided is not judged")
 
     def _verify(
         self, verify: Callable[..., dict[Any, ErrorCode]], core: Transactions, producer: Producer, *rest: Any

@@ -260,10 +260,10 @@ class SimulatedHost:
 class TrustedConnection(ClientConnection):
     """A connection of a broker, or of a client without bugs: it is never closed for an invalid request."""
 
-    def _fail_with(self, error: Exception) -> None:
+    def _fail_with(self, error: Exception, *request: Any) -> None:  # former versions have no request here
         if isinstance(error, ProtocolError):
             self._loop.call_exception_handler({"message": f"what {self.peer} sends is refused", "exception": error})
-        super()._fail_with(error)
+        super()._fail_with(error, *request)
 
 
 class WatchedServer(Server):

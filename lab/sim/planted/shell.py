@@ -6,7 +6,7 @@ are in `state_machines.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,33 +15,36 @@ from lab.sim.planted.state_machines import PLANTED as OF_CORES
 from lab.sim.planted.state_machines import Planted
 from lab.sim.planted.zookeeper import OF_ZOOKEEPER
 from lab.sim.replacing import replaced
-from sparkonce.broker_lite.cluster import acknowledgements
 from sparkonce.broker_lite.coordinators import reconciliation
-from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import Answer
 from sparkonce.broker_lite.handlers import (
     delete_records,
     end_transaction,
     envelope,
+    join_group,
     produce,
+    sync_group,
     txn_offset_commit,
     write_txn_markers,
 )
 from sparkonce.broker_lite.log import batch_filter
 from sparkonce.broker_lite.log.local_log import LocalLog
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.node import forwarding
+from sparkonce.broker_lite.node import forwarding, group_responses
 from sparkonce.broker_lite.node.coordinated import Coordinated
 from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
 from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import Event
-from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.broker_lite.waiting import Execution, Promise
+from sparkonce.kafka.protocol.errors import ErrorCode
 from sparkonce.kafka.protocol.records import encode_batch
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.coordinators.consumer_group_messages import HeartbeatAnswer
     from sparkonce.broker_lite.log.batch_filter import CleaningRound
+    from sparkonce.broker_lite.node.coordinated import Refusals
     from sparkonce.broker_lite.node.request import Body, Request
 
 _SECOND_MS = 25
@@ -51,10 +54,10 @@ _SECOND_MS = 25
 def _acks_before_safe() -> AbstractContextManager[None]:
     """Answer acks=all as soon as the leader has appended."""
 
-    def answer(broker: Any, request: Request, topics: Any, _unsafe: Any, _timeout_ms: int) -> Body:
-        return produce.answer(broker, request, topics)
+    async def do_not_wait(_broker: Any, _unsafe: Any) -> None:
+        pass
 
-    return replaced(produce, "answer_when_safe", answer)
+    return replaced(produce, "_wait_until_safe", do_not_wait)
 
 
 def _acks_by_end() -> AbstractContextManager[None]:
@@ -69,7 +72,23 @@ def _late_marker_ends_later_transaction() -> AbstractContextManager[None]:
 
 def _error_silences_others() -> AbstractContextManager[None]:
     """Let the error of one waiting request keep others from being answered."""
-    return replaced(acknowledgements, "_tell", lambda waiter, code: waiter.then(code))
+    resume = Execution.resume
+
+    def raising(self: Execution) -> None:
+        on_end, errors = self._on_end, []
+
+        def note(result: Any, error: Exception | None) -> None:
+            errors.append(error)
+            on_end(result, error)
+
+        self._on_end = note
+        resume(self)
+        self._on_end = on_end
+        for error in errors:
+            if error is not None:
+                raise error
+
+    return replaced(Execution, "resume", raising)
 
 
 def _followers_miss_what_their_fetch_has_caused() -> AbstractContextManager[None]:
@@ -119,11 +138,12 @@ def _offsets_outside_transaction() -> AbstractContextManager[None]:
         del options
         return encode_batch(records)
 
-    def commit(broker: Any, request: Request, wanted: Any, offsets: Any, *arguments: Any) -> None:
+    def commit(broker: Any, request: Request, wanted: Any, offsets: Any, *arguments: Any) -> ErrorCode:
         with replaced(txn_offset_commit, "encode_batch", encode_plainly):
-            write(broker, request, wanted, offsets, *arguments)
+            error = write(broker, request, wanted, offsets, *arguments)
         for key, value in offsets.items():
             broker.groups.offsets.put(key, value)
+        return error
 
     return replaced(txn_offset_commit, "_write", commit)
 
@@ -131,32 +151,42 @@ def _offsets_outside_transaction() -> AbstractContextManager[None]:
 def _coordinators_answer_at_once() -> AbstractContextManager[None]:
     """Let coordinators answer what is not safe yet."""
 
-    def answer(_: Coordinated, _request: Request, _names: Collection[str], body: Body, _refused: Any) -> Body:
-        return body
+    async def do_not_wait(_: Coordinated, _names: Iterable[str]) -> Refusals:
+        return {}
 
-    return replaced(Coordinated, "answer", answer)
+    return replaced(Coordinated, "safe", do_not_wait)
 
 
-def _heartbeats_answered_at_once() -> AbstractContextManager[None]:
+@contextmanager
+def _heartbeats_answered_at_once() -> Iterator[None]:
     """Let a coordinator answer KIP-848 heartbeats before their effect is safe."""
-    wait = Coordinated.answer
+    heartbeat, safe = GroupCoordinator.heartbeat, Coordinated.safe
+    handled: list[Coordinated] = []
+    """The coordinator whose heartbeat is being answered."""
 
-    def answer(self: Coordinated, request: Request, names: Collection[str], body: Body, refused: Any) -> Body | None:
-        return body if request.api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT else wait(self, request, names, body, refused)
+    def note(self: GroupCoordinator, *arguments: Any) -> HeartbeatAnswer:
+        answer = heartbeat(self, *arguments)
+        handled.append(self.partitions)
+        return answer
 
-    return replaced(Coordinated, "answer", answer)
+    async def wait_for_others(self: Coordinated, names: Iterable[str]) -> Refusals:
+        if self in handled:
+            handled.clear()
+            return {}
+        return await safe(self, names)
+
+    with replaced(GroupCoordinator, "heartbeat", note), replaced(Coordinated, "safe", wait_for_others):
+        yield
 
 
 @contextmanager
 def _shares_told_at_once() -> Iterator[None]:
     """Let a coordinator send assignments to members of a classic group before these are safe."""
-    carry_out = GroupCoordinator.carry_out
 
-    def at_once(self: GroupCoordinator, group: ClassicGroup, answers: list[Answer]) -> None:
-        with replaced(Coordinated, "when_safe", lambda _self, _names, then: then({})):
-            carry_out(self, group, answers)
+    async def at_once(_: Coordinated, request: Request, _group_id: str, promise: Promise[Answer]) -> Body:
+        return group_responses.encoded(request, await promise)
 
-    with replaced(GroupCoordinator, "carry_out", at_once):
+    with replaced(join_group, "response", at_once), replaced(sync_group, "response", at_once):
         yield
 
 
@@ -167,11 +197,12 @@ def _given_before_given_up() -> AbstractContextManager[None]:
 
 def _markers_answered_at_once() -> AbstractContextManager[None]:
     """Let a leader acknowledge a marker that its followers do not have yet."""
+    write = write_txn_markers._write
 
-    def answer(_member: Any, request: Request, results: Any, _waits: Any) -> None:
-        request.answer(write_txn_markers._response(request, results))
+    def nothing_to_wait_for(*arguments: Any) -> tuple[ErrorCode, int | None]:
+        return write(*arguments)[0], None
 
-    return replaced(write_txn_markers, "_answer_when_safe", answer)
+    return replaced(write_txn_markers, "_write", nothing_to_wait_for)
 
 
 def _consumers_read_to_the_end() -> AbstractContextManager[None]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Endpoint, Request
@@ -17,6 +16,7 @@ from sparkonce.broker_lite.node.standalone import StandaloneMode
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.records import Record, encode_batch
+from tests.handling import handle
 
 NODE = 3
 NOW_MS = 1_700_000_000_000
@@ -55,10 +55,8 @@ class Asked:
     def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
         body = apis.encode_request(apis.request(key, version, **fields), version)
         endpoint = Endpoint("127.0.0.1", 9092)
-        request = Request(
-            key, version, 1, "tests", "127.0.0.1", memoryview(body), lambda *_: None, "User:ANONYMOUS", endpoint
-        )
-        answer = dispatch.handle(self.broker, request)
+        request = Request(key, version, 1, "tests", "127.0.0.1", memoryview(body), "User:ANONYMOUS", endpoint)
+        answer = handle(self.broker, request)
         assert answer is not None
         (part,) = answer
         assert isinstance(part, bytearray)

@@ -88,4 +88,5 @@ def test_records_are_written_to_a_topic_that_is_deleted_meanwhile(script: Script
         lambda: log.log_end_offset == 1,
     )
     (answered,) = script.answer(call).topics
-    assert [each.error_code for each in answered.partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(PARTITIONS)
+    is_gone, unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [each.error_code for each in answered.partitions] == [is_gone, is_gone, unknown, unknown]

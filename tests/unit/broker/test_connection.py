@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.node import dispatch
+from sparkonce.broker_lite import dispatch
 from sparkonce.kafka.protocol import apis, fetch, frames, produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
@@ -287,7 +287,7 @@ def test_connections_beyond_the_limit_are_closed() -> None:
 def test_a_disk_that_fails_is_told_in_the_log(
     clients: list[Client], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    async def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     assert serves(clients[0])

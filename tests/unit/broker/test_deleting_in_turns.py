@@ -9,11 +9,12 @@ import pytest
 
 from lab.sim.disk import SimulatedFile
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
-from sparkonce.broker_lite.node import dispatch, turns
+from sparkonce.broker_lite.node import turns
 from sparkonce.broker_lite.node.standalone import StandaloneController
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from tests.handling import handle
 from tests.unit.broker.admin_support import NOW_MS
 from tests.unit.broker.test_work_per_turn import Turning
 
@@ -32,7 +33,7 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> Turning:
     broker.broker.groups.commit("g", {(name, 0): CommittedOffset(1, -1, "", NOW_MS) for name in NAMES})
     body = bytes(apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=NAMES, timeout_ms=1), 4))
     answers = broker.answers = []
-    assert dispatch.handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body, answers)) is None
+    assert handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body), answers) is None
     while broker.broker.topic("c") is not None:
         broker.waiting.popleft()()
     assert not answers
@@ -118,7 +119,7 @@ def test_what_others_have_written_with_theirs_is_deleted_though_the_rest_is_refu
     broker.broker.groups.commit("g", {("a", 0): CommittedOffset(1, -1, "", NOW_MS)})
     body = bytes(apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=NAMES, timeout_ms=1), 4))
     answers = broker.answers = []
-    assert dispatch.handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body, answers)) is None
+    assert handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body), answers) is None
     role = broker.broker.member.controller
     assert isinstance(role, StandaloneController)
     while not role._unwritten:

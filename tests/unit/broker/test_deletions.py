@@ -10,6 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.node.deletions import Deletions
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from tests.handling import when
 
 KEY = (uuid.UUID(int=1), 0)
 
@@ -39,7 +40,7 @@ class World:
         return SimpleNamespace(cancel=lambda: self.timers.remove(callback))
 
     def wait(self, offset: int = 10) -> None:
-        self.deletions.when_deleted(KEY, offset, 100, lambda code, low: self.heard.append((code, low)))
+        when(self.deletions.deleted(KEY, offset, 100), self.heard.append)
 
     def fetched(self, broker_id: int, start: int) -> None:
         self.starts[broker_id] = start

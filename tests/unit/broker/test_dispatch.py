@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 
 from sparkonce.broker_lite import handlers
-from sparkonce.broker_lite.node.dispatch import HANDLERS, handler_of
+from sparkonce.broker_lite.dispatch import HANDLERS, handler_of
 from sparkonce.kafka.protocol.apis import APIS
 from tests.cases import each_case
 
@@ -19,4 +19,4 @@ def test_every_api_has_a_handler(api_key: int) -> None:
 
 def test_the_folder_of_handlers_has_one_file_for_each_api_and_nothing_else() -> None:
     files = {path.stem for path in Path(handlers.__path__[0]).glob("*.py")} - {"__init__"}
-    assert sorted(HANDLERS.values()) == sorted(files)
+    assert sorted(handler_of(key).__module__.rpartition(".")[2] for key in HANDLERS) == sorted(files)

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from sparkonce.broker_lite import dispatch
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.coordinators.group_records import ClassicRecord, ConsumerRecord, decode
 from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, decode_key, encode
-from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.offsets_log import OffsetsLog
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
+from sparkonce.broker_lite.waiting import begin
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -43,19 +44,22 @@ class Asker:
 
     def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
         body = memoryview(bytes(apis.encode_request(apis.request(key, version, **fields), version)))
-        request = Request(key, version, 1, "c", "h", body, self._send, "User:ANONYMOUS", Endpoint("h", 1))
-        answer = dispatch.handle(self.broker, request)
-        return None if answer is None else self._decode(request, answer)
+        request = Request(key, version, 1, "c", "h", body, "User:ANONYMOUS", Endpoint("h", 1))
 
-    def _send(self, request: Request, body: Body) -> None:
-        self.later.append(self._decode(request, body))
+        def on_end(body: Body | None, error: Exception | None) -> None:
+            assert error is None, error
+            if body is not None:
+                self.later.append(self._decode(request, body))
+
+        begin(dispatch.handle(self.broker, request), on_end)
+        return self.later.pop() if self.later else None
 
     def _decode(self, request: Request, body: Body) -> Any:
         data = b"".join(bytes(part) for part in body if isinstance(part, (bytes, bytearray, memoryview)))
         return apis.decode_response(request.api_key, request.version, data)
 
     def join_classic(self, group_id: str = "g", instance_id: str | None = None, member_id: str = "") -> Any:
-        self.ask(
+        return self.ask(
             ApiKey.JOIN_GROUP,
             5,
             group_id=group_id,
@@ -66,13 +70,12 @@ class Asker:
             protocol_type="consumer",
             protocols=[("range", SUBSCRIPTION)],
         )
-        return self.later.pop()
 
     def settle_classic(self, group_id: str = "g") -> Any:
         """Bring a static member into a Stable classic group."""
         joined = self.join_classic(group_id, "i")
         assert joined.error_code == 0
-        self.ask(
+        synced = self.ask(
             ApiKey.SYNC_GROUP,
             3,
             group_id=group_id,
@@ -81,7 +84,7 @@ class Asker:
             group_instance_id="i",
             assignments=[(joined.member_id, ASSIGNMENT)],
         )
-        assert self.later.pop().error_code == 0
+        assert synced.error_code == 0
         return joined
 
     def heartbeat(self, member_id: str = "m", epoch: int = 0, group_id: str = "g", **fields: Any) -> Any:
@@ -496,8 +499,8 @@ def test_what_cannot_be_written_has_not_happened(world: World, monkeypatch: pyte
         joins = ErrorCode(asker.join_classic("new").error_code)
         assert joins is ErrorCode.NOT_COORDINATOR, "a client asks again; KAFKA_STORAGE_ERROR would be the end of it"
         sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "group_instance_id": "i"}
-        asker.ask(ApiKey.SYNC_GROUP, 3, assignments=[(joined.member_id, b"x")], **sync)
-        assert ErrorCode(asker.later.pop().error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        synced = asker.ask(ApiKey.SYNC_GROUP, 3, assignments=[(joined.member_id, b"x")], **sync)
+        assert ErrorCode(synced.error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         world.pass_time(SESSION_MS)
         assert asker.states()["modern"] == ("Stable", "consumer"), "it cannot be removed yet"
     world.pass_time(2_000)

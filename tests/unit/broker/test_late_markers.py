@@ -11,6 +11,8 @@ import pytest
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.transaction_messages import Markers
 from sparkonce.broker_lite.node.markers import MAX_RETRY_S, RETRY_S, MarkerSender
+from sparkonce.broker_lite.waiting import Promise
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
 
@@ -21,8 +23,11 @@ class Coordinator:
     def __init__(self) -> None:
         self.left: dict[str, set[Place]] = {}
         self.completed: list[str] = []
-        self.partitions = SimpleNamespace(epoch_of=lambda _: 3, when_safe=lambda _, then: then({}))
+        self.partitions = SimpleNamespace(epoch_of=lambda _: 3, safe=self.safe)
         self.timers: dict[str, tuple[float, Callable[[], None]]] = {}
+
+    async def safe(self, _: Iterable[str]) -> dict[str, ErrorCode]:
+        return {}
 
     def markers_written(self, name: str, places: Iterable[Place]) -> bool:
         self.left[name] -= set(places)
@@ -42,19 +47,23 @@ class Sender:
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
-        self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
+        self.sent: list[tuple[int, Any, Promise[Any]]] = []
         self.topic = SimpleNamespace(partitions={index: SimpleNamespace(leader=1) for index in (0, 1)})
         self.member = SimpleNamespace(
             on_image=[],
             image=SimpleNamespace(topic=lambda _: self.topic),
             broker_id=9,
-            send=lambda broker_id, request, then: self.sent.append((broker_id, request, then)),
+            ask=self.ask,
         )
         self.coordinator = Coordinator()
         scheduler: Any = SimpleNamespace(call_soon=self.soon.append, call_later=lambda *_: None)
         member: Any = self.member
         coordinator: Any = self.coordinator
         self.sender = MarkerSender(member, scheduler, coordinator)
+
+    def ask(self, broker_id: int, request: Any) -> Promise[Any]:
+        self.sent.append((broker_id, request, Promise()))
+        return self.sent[-1][2]
 
     def run(self) -> None:
         while self.soon:
@@ -96,12 +105,12 @@ def test_a_marker_that_was_written_elsewhere_meanwhile_is_not_sent_any_more(send
     sender.pass_time()
     marker = SimpleNamespace(partition_index=0, error_code=0)
     answer = SimpleNamespace(producer_id=7, topics=[SimpleNamespace(name="t", partitions=[marker])])
-    sender.sent[-1][2](SimpleNamespace(markers=[answer]))
+    sender.sent[-1][2].complete(SimpleNamespace(markers=[answer]))
     sender.run()
     assert sender.coordinator.completed == ["late"]
     sender.led_by(1)
     sender.pass_time()
-    sender.sent[0][2](None)  # broker 1 is free again
+    sender.sent[0][2].complete(None)  # broker 1 is free again
     sender.run()
     assert [broker_id for broker_id, _, _ in sender.sent[:2]] == [1, 2]
     assert all(len(request.markers) == 1 and request.markers[0][0] != 7 for _, request, _ in sender.sent[2:])
@@ -114,7 +123,7 @@ def test_a_partition_that_nobody_leads_holds_up_no_other_transaction(sender: Sen
         sender.pass_time()
     assert sender.delays() == [MAX_RETRY_S]
     sender.end("other", 7, index=1)
-    sender.sent[-1][2](None)  # its leader does not answer, this once
+    sender.sent[-1][2].complete(None)  # its leader does not answer, this once
     sender.run()
     assert sender.delays() == [RETRY_S, MAX_RETRY_S]
 
@@ -127,7 +136,7 @@ def test_the_next_transaction_of_an_id_does_not_wait_as_long_as_the_last_one_did
     sender.sender.forget("x")
     assert sender.delays() == []
     sender.end("x", 1, index=1)
-    sender.sent[-1][2](None)
+    sender.sent[-1][2].complete(None)
     sender.run()
     assert sender.delays() == [RETRY_S]
 
@@ -135,7 +144,7 @@ def test_the_next_transaction_of_an_id_does_not_wait_as_long_as_the_last_one_did
 def test_a_marker_goes_to_a_new_leader_soon_however_long_it_has_been_tried(sender: Sender) -> None:
     sender.end("x", 1, index=0)
     for _ in range(10):
-        sender.sent[-1][2](None)
+        sender.sent[-1][2].complete(None)
         sender.pass_time()
     sender.led_by(2)
     assert sender.delays() == [RETRY_S]

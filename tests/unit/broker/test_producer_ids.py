@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_read_for_a_while_keeps_nobody_waiting(monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(storage, "read", read)
         for _ in range(2):
-            assert ids.is_ready()
+            assert ids.ready().is_complete
             with pytest.raises(KafkaError) as refused:
                 ids.take()
             assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from sparkonce.broker_lite.node.member_mode import MemberMode
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential
+from sparkonce.broker_lite.waiting import Promise
 from tests.unit.broker.script import CONTROLLER, Script
 from tests.unit.broker.test_transaction_coordinator import World as Scheduler
 
@@ -64,13 +64,14 @@ class Slow:
 
     def __init__(self) -> None:
         self.controller = Controller(ClusterImage(), ControllerSettings(), 0)
-        self.waiting: list[Callable[[bool], None]] = []
+        self.waiting: list[Promise[bool]] = []
 
     def decide(self, decision: Decision[Result]) -> Result:
         return decision(self.controller)[1]
 
-    def when_written(self, then: Callable[[bool], None]) -> None:
-        self.waiting.append(then)
+    def written(self) -> Promise[bool]:
+        self.waiting.append(Promise())
+        return self.waiting[-1]
 
 
 class Deciding:
@@ -113,10 +114,10 @@ def test_the_controller_writes_a_file_when_it_is_decided_for_good() -> None:
     deciding.files.take(deciding.image)  # which is behind
     assert deciding.broker.config.log.retention_ms == 70_000
     first, second = deciding.slow.waiting
-    first(True)
+    first.complete(True)
     assert "5000" in deciding.on_disk
     assert "70000" not in deciding.on_disk
-    second(True)
+    second.complete(True)
     assert "70000" in deciding.on_disk
     deciding.apply()
     assert deciding.broker.config.log.retention_ms == 70_000
@@ -126,12 +127,12 @@ def test_the_controller_writes_a_file_when_it_is_decided_for_good() -> None:
 def test_a_controller_that_is_replaced_goes_back_to_what_is_decided_for_good(holds: bool) -> None:
     deciding = Deciding()
     deciding.change(message_max_bytes="5000")
-    deciding.slow.waiting.pop()(True)
+    deciding.slow.waiting.pop().complete(True)
     deciding.apply()
     deciding.change(message_max_bytes="6000")
     deciding.change(message_max_bytes="7000")
     for then in deciding.slow.waiting:
-        then(False)
+        then.complete(False)
     assert deciding.broker.config.log.max_message_bytes == 5_000
     assert "5000" in deciding.on_disk
     if holds:  # after all: it is not known what becomes of a request without an answer
@@ -143,13 +144,13 @@ def test_a_controller_that_is_replaced_goes_back_to_what_is_decided_for_good(hol
 def test_what_is_decided_for_good_stays_though_the_next_change_does_not_hold() -> None:
     deciding = Deciding()
     deciding.change(message_max_bytes="5000")
-    deciding.slow.waiting.pop()(True)
+    deciding.slow.waiting.pop().complete(True)
     deciding.apply()
     deciding.change(message_max_bytes="6000")
     deciding.change(message_max_bytes="7000")
     first, second = deciding.slow.waiting[-2:]
-    first(True)
-    second(False)  # before the broker has read the first one
+    first.complete(True)
+    second.complete(False)  # before the broker has read the first one
     assert deciding.broker.config.log.max_message_bytes == 6_000
     assert "6000" in deciding.on_disk
 
@@ -158,7 +159,7 @@ def test_a_change_that_is_found_in_the_log_holds_though_its_controller_is_over()
     deciding = Deciding()
     deciding.change(message_max_bytes="5000")
     deciding.apply()
-    deciding.slow.waiting.pop()(False)
+    deciding.slow.waiting.pop().complete(False)
     assert deciding.broker.config.log.max_message_bytes == 5_000
     assert "5000" in deciding.on_disk
 
@@ -167,7 +168,7 @@ def test_a_first_change_that_does_not_hold_leaves_no_file() -> None:
     deciding = Deciding()
     before = deciding.broker.config.log.max_message_bytes
     deciding.change(message_max_bytes="5000")
-    deciding.slow.waiting.pop()(False)
+    deciding.slow.waiting.pop().complete(False)
     assert deciding.broker.config.log.max_message_bytes == before
     assert deciding.on_disk == ""
 
@@ -176,7 +177,7 @@ def test_a_file_that_cannot_be_written_is_written_later(caplog: pytest.LogCaptur
     deciding = Deciding()
     deciding.change(message_max_bytes="5000")
     deciding.storage.write_error = OSError(errno.ENOSPC, "no space left on device")
-    deciding.slow.waiting.pop()(True)
+    deciding.slow.waiting.pop().complete(True)
     assert "no space left" in caplog.text
     deciding.storage.write_error = None
     deciding.broker.reload_settings()
@@ -191,7 +192,7 @@ def test_a_change_counts_though_its_file_cannot_be_written() -> None:
     broker, image = deciding.broker, deciding.image
     mechanism = SCRAM_MECHANISMS[SHA_256]
     broker.scram_credentials.change([], {(SHA_256, "eve"): ScramCredential.of_password(mechanism, b"salt", "x", 4096)})
-    deciding.slow.waiting.pop()(True)
+    deciding.slow.waiting.pop().complete(True)
     deciding.apply()
     assert broker.scram_credentials.get(SHA_256, "eve") is not None
     before = set(deciding.storage.files)

@@ -14,6 +14,7 @@ from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.node.markers import ENDING_WAIT_S
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
+from tests.handling import when
 from tests.unit.broker.script import Call, PlantedError, Script, error_of
 from tests.unit.broker.scripted_transactions import (
     NAME,
@@ -90,11 +91,11 @@ def test_without_a_controller_a_producer_is_told_to_try_again(script: Script) ->
 
 
 def test_one_who_waits_for_a_producer_id_and_fails_keeps_no_other_waiting(script: Script) -> None:
-    def mistaken() -> None:
+    def mistaken(_: None) -> None:
         raise PlantedError
 
     with script.holding(ApiKey.ALLOCATE_PRODUCER_IDS) as held:
-        script.broker(1).producer_ids.when_asked(mistaken)
+        when(script.broker(1).producer_ids.ready(), mistaken)
         call = ask_for_id(script, 1)
         script.settle()
     held[0].deliver()

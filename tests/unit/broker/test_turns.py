@@ -1,4 +1,4 @@
-"""Work that is done in turns: in order, bounded, and ended where it fails or nobody waits for it."""
+"""Work that is done in turns: in order, bounded, and ended where nobody waits for it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from sparkonce.broker_lite.node.request import DROP, Body, Endpoint, Request
-from sparkonce.broker_lite.node.turns import MAX_UNITS_PER_TURN, Steps, Turns
+from sparkonce.broker_lite.node.request import Endpoint, Request
+from sparkonce.broker_lite.node.turns import MAX_UNITS_PER_TURN, Turns
+from sparkonce.broker_lite.waiting import Execution, Promise, Waiting
 
 
 class Loop:
@@ -29,24 +28,38 @@ class Loop:
 class Stage:
     def __init__(self) -> None:
         self.loop = Loop()
-        self.failures: list[str] = []
-        self.turns = Turns(self.loop, lambda _, error: self.failures.append(str(error)))
+        self.turns = Turns(self.loop)
         self.done: list[str] = []
-        self.answers: dict[int, Body] = {}
-        self.per_round: list[list[str]] = []
+        self.ends: dict[str, object] = {}
+        """How each has ended: its name, its error, or None if it was ended early."""
 
-    def request(self, number: int) -> Request:
-        def send(request: Request, body: Body) -> None:
-            self.answers[request.correlation_id] = body
+    def begin(self, name: str, count: int, units: int = MAX_UNITS_PER_TURN, **kind: bool) -> Execution | None:
+        """Begin to handle a request; returns it if it waits."""
+        return self.handle(name, self.steps(name, count, units, **kind))
 
-        body = memoryview(bytearray(b"%d" % number))
-        return Request(19, 7, number, "", "h", body, send, "User:ANONYMOUS", Endpoint("h", 1))
+    def handle(self, name: str, coroutine: Waiting[str]) -> Execution | None:
+        def on_end(result: str | None, error: Exception | None) -> None:
+            self.ends[name] = result if error is None else error
 
-    def steps(self, name: str, count: int, units: int = MAX_UNITS_PER_TURN) -> Steps:
+        try:
+            promise = coroutine.send(None)
+        except StopIteration as end:
+            self.ends[name] = end.value
+            return None
+        return Execution(coroutine, promise, on_end)
+
+    async def steps(self, name: str, count: int, units: int, *, changes: bool = False) -> str:
+        request = Request(19, 7, 1, "", "h", memoryview(b""), "User:ANONYMOUS", Endpoint("h", 1))
+        if changes:
+            async with self.turns.change(request):
+                return await self._work(request, name, count, units)
+        return await self._work(request, name, count, units)
+
+    async def _work(self, request: Request, name: str, count: int, units: int) -> str:
         for number in range(count):
             self.done.append(f"{name}{number}")
-            yield units
-        return [name.encode()]
+            await self.turns.spend(request, units)
+        return name
 
     def round(self) -> list[str]:
         before = len(self.done)
@@ -54,77 +67,89 @@ class Stage:
             callback()
         return self.done[before:]
 
+    def finish(self) -> None:
+        while self.loop.waiting:
+            self.round()
+
 
 def test_what_fits_into_one_turn_is_answered_at_once() -> None:
     stage = Stage()
-    assert stage.turns.run(stage.request(1), stage.steps("a", 9, MAX_UNITS_PER_TURN // 10)) == [b"a"]
+    assert stage.begin("a", 9, MAX_UNITS_PER_TURN // 10) is None
+    assert stage.ends == {"a": "a"}
     assert not stage.loop.waiting
 
 
 def test_each_round_does_a_part_of_one_request() -> None:
     stage = Stage()
-    assert stage.turns.run(stage.request(1), stage.steps("a", 3)) is None
-    assert stage.turns.run(stage.request(2), stage.steps("b", 3)) is None
+    stage.begin("a", 3)
+    stage.begin("b", 3)
     assert stage.done == ["a0", "b0"]
     assert [stage.round() for _ in range(6)] == [["a1"], ["b1"], ["a2"], ["b2"], [], []]
-    assert stage.answers == {1: [b"a"], 2: [b"b"]}
+    assert stage.ends == {"a": "a", "b": "b"}
     assert not stage.loop.waiting
 
 
 def test_changes_are_made_one_after_the_other_beside_the_rest() -> None:
     stage = Stage()
-    assert stage.turns.run(stage.request(1), stage.steps("a", 3), alone=True) is None
-    second = stage.request(2)
-    buffer = second.body.obj
-    assert stage.turns.run(second, stage.steps("b", 1), alone=True) is None
-    assert second.body.obj is not buffer, "the read buffer is used again before its turn comes"
-    assert stage.turns.run(stage.request(3), stage.steps("c", 3)) is None
+    stage.begin("a", 3, changes=True)
+    stage.begin("b", 1, changes=True)
+    stage.begin("c", 3)
     assert stage.done == ["a0", "c0"]
     rounds = [stage.round() for _ in range(8)]
     assert rounds == [["a1"], ["c1"], ["a2"], ["c2"], [], [], ["b0"], []]
-    assert list(stage.answers) == [1, 3, 2]
+    assert list(stage.ends) == ["a", "c", "b"]
 
 
-def test_a_failure_closes_one_connection_and_the_others_work_goes_on() -> None:
+def test_a_change_that_waits_for_something_else_is_not_overtaken_and_readers_go_on() -> None:
+    stage = Stage()
+    written: Promise[None] = Promise()
+
+    async def change() -> str:
+        request = Request(19, 7, 1, "", "h", memoryview(b""), "User:ANONYMOUS", Endpoint("h", 1))
+        async with stage.turns.change(request):
+            await written
+        return "a"
+
+    stage.handle("a", change())
+    stage.begin("b", 1, changes=True)
+    stage.begin("c", 2)
+    stage.finish()
+    assert stage.done == ["c0", "c1"]
+    written.complete(None)
+    stage.finish()
+    assert list(stage.ends) == ["c", "a", "b"]
+
+
+def test_a_failure_ends_one_request_and_the_others_work_goes_on() -> None:
     stage = Stage()
 
-    def fails() -> Steps:
-        yield MAX_UNITS_PER_TURN
+    async def fails() -> str:
+        await stage.steps("a", 2, MAX_UNITS_PER_TURN, changes=True)
         raise OSError("disk")
 
-    assert stage.turns.run(stage.request(1), fails(), alone=True) is None
-    assert stage.turns.run(stage.request(2), stage.steps("b", 1), alone=True) is None
-    while stage.loop.waiting:
-        stage.round()
-    assert stage.answers[1] is DROP
-    assert stage.answers[2] == [b"b"]
-    assert stage.failures == ["disk"]
-    with pytest.raises(ValueError, match="now"):
-        stage.turns.run(stage.request(3), fails_at_once())
-
-
-def fails_at_once() -> Steps:
-    raise ValueError("now")
-    yield 1
+    stage.handle("a", fails())
+    stage.begin("b", 1, changes=True)
+    stage.finish()
+    assert str(stage.ends["a"]) == "disk"
+    assert stage.ends["b"] == "b"
 
 
 def test_nobody_reads_for_a_connection_that_is_gone_but_changes_are_made() -> None:
     stage = Stage()
-    reading, changing = stage.request(1), stage.request(2)
-    assert stage.turns.run(reading, stage.steps("r", 5)) is None
-    assert stage.turns.run(changing, stage.steps("c", 3), alone=True) is None
-    for each in (reading, changing):
-        each.abandon(bytearray())
-    while stage.loop.waiting:
-        stage.round()
+    for execution in (stage.begin("r", 5), stage.begin("c", 3, changes=True)):
+        assert execution is not None
+        execution.abandon()
+    stage.finish()
     assert stage.done == ["r0", "c0", "c1", "c2"]
+    assert stage.ends == {"r": None, "c": "c"}
 
 
 def test_nothing_is_done_after_the_end() -> None:
     stage = Stage()
-    stage.turns.run(stage.request(1), stage.steps("a", 3), alone=True)
+    stage.begin("a", 3, changes=True)
+    stage.begin("b", 3, changes=True)
+    stage.begin("c", 3)
     stage.turns.close()
-    while stage.loop.waiting:
-        stage.round()
-    assert stage.done == ["a0"]
-    assert not stage.answers
+    stage.finish()
+    assert stage.done == ["a0", "c0"]
+    assert stage.ends == dict.fromkeys("abc")

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from sparkonce.broker_lite import dispatch
 from sparkonce.broker_lite.log import topics_file
-from sparkonce.broker_lite.node import dispatch, turns
+from sparkonce.broker_lite.node import turns
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.security.authorizer import Authorizer
 from sparkonce.kafka.protocol import apis, produce
@@ -26,6 +27,7 @@ from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.kafka.protocol.limits import MAX_ARRAY_ELEMENTS
 from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from sparkonce.kafka.protocol.records import Record, encode_batch
+from tests.handling import handle
 from tests.unit.broker.admin_support import NODE, NOW_MS, Asked
 
 MANY = 200
@@ -137,29 +139,25 @@ class Turning(Asked):
     def __init__(self, **settings: object) -> None:
         self.waiting: deque[Callable[[], object]] = deque()
         self.calls: list[int] = []
-        self.answers: list[Body] = []
+        self.answers: list[Any] = []
         super().__init__(**settings)
 
     def call_soon(self, callback: Callable[[], object]) -> object:
         self.waiting.append(callback)
         return None
 
-    def request(self, key: ApiKey, version: int, body: bytes, answers: list[Body] | None = None) -> Request:
-        def send(_: Request, answer: Body) -> None:
-            assert answers is not None
-            answers.append(answer)
-
+    def request(self, key: ApiKey, version: int, body: bytes) -> Request:
         endpoint = Endpoint("127.0.0.1", 9092)
         here = memoryview(bytearray(body))
-        return Request(key, version, 1, "tests", "127.0.0.1", here, send, "User:ANONYMOUS", endpoint)
+        return Request(key, version, 1, "tests", "127.0.0.1", here, "User:ANONYMOUS", endpoint)
 
     def answer_to(self, key: ApiKey, version: int, body: bytes, between: Callable[[], object]) -> Body:
         """Ask, and let the loop go round until the answer is there; `between` is called after each turn."""
-        answers: list[Body] = []
-        request = self.request(key, version, body, answers)
+        answers: list[Any] = []
+        request = self.request(key, version, body)
         dispatch.handler_of(key)  # loads it
         with counted(self.calls):
-            now = dispatch.handle(self.broker, request)
+            now = handle(self.broker, request, answers)
         if now is not None:
             return now
         while not answers:
@@ -167,7 +165,9 @@ class Turning(Asked):
             callback = self.waiting.popleft()
             with counted(self.calls):
                 callback()
-        return answers[0]
+        assert not isinstance(answers[0], Exception), answers
+        body_later: Body = answers[0]
+        return body_later
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def test_a_large_request_is_done_in_turns(
     served: list[int] = []
 
     def small_client() -> None:
-        assert dispatch.handle(turning.broker, turning.request(ApiKey.API_VERSIONS, 0, b"")) is not None
+        assert handle(turning.broker, turning.request(ApiKey.API_VERSIONS, 0, b"")) is not None
         served.append(len(turning.calls))
 
     turning.answer_to(key, version, body, small_client)

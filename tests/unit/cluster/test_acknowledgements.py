@@ -11,6 +11,7 @@ import pytest
 from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
 from sparkonce.broker_lite.replication.replicas import Follows, Gone, HighWatermarkMoved, Leads
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from tests.handling import when
 
 KEY = (uuid.UUID(int=1), 0)
 OTHER = (uuid.UUID(int=1), 1)
@@ -46,7 +47,7 @@ class World:
         return SimpleNamespace(cancel=lambda: self.timers.remove(timer))
 
     def wait(self, name: str, last_offset: int, timeout_ms: int = 100, key: tuple[uuid.UUID, int] = KEY) -> None:
-        self.waiting.when_safe(key, last_offset, timeout_ms, lambda code: self.heard.append((name, code)))
+        when(self.waiting.safe(key, last_offset, timeout_ms), lambda code: self.heard.append((name, code)))
 
     def safe(self, offset: int) -> None:
         self.high_watermarks[KEY] = offset
@@ -122,8 +123,8 @@ def test_time_runs_out_for_each_by_itself(world: World) -> None:
 
 
 def test_who_hears_may_wait_for_more(world: World) -> None:
-    world.waiting.when_safe(KEY, 3, 100, lambda _: world.wait("second", 3))
-    world.waiting.when_safe(KEY, 4, 100, lambda _: world.wait("third", 7))
+    when(world.waiting.safe(KEY, 3, 100), lambda _: world.wait("second", 3))
+    when(world.waiting.safe(KEY, 4, 100), lambda _: world.wait("third", 7))
     world.safe(6)
     assert world.heard == [("second", ErrorCode.NONE)]
     world.safe(8)
@@ -142,7 +143,7 @@ def test_a_mistake_of_one_that_is_called_back_keeps_no_other_waiting(caplog: pyt
     for event in (Follows(KEY, 2), HighWatermarkMoved(KEY)):
         world.high_watermarks[KEY] = 0
         for then in (mistaken, heard.append):
-            world.waiting.when_safe(KEY, 4, 60_000, then)
+            when(world.waiting.safe(KEY, 4, 60_000), then)
         world.high_watermarks[KEY] = 5
         world.waiting.on_event(event)
     assert heard == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]

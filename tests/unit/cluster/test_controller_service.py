@@ -17,6 +17,7 @@ from sparkonce.broker_lite.cluster.controller_service import MAX_BACKOFF_MS, MIN
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.chance import examples
+from tests.handling import when
 from tests.unit.cluster.shared import SHARED, Candidate, SharedClock, SharedStorage
 
 BROKERS = st.sampled_from([1, 2, 3])
@@ -119,7 +120,9 @@ def test_a_full_disk_is_not_tried_over_and_over(caplog: pytest.LogCaptureFixture
     assert candidate.service.active
 
 
-def test_an_answer_that_fails_stops_neither_the_others_nor_who_decides(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_that_fails_stops_neither_the_others_nor_who_decides(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def mistaken(_: bool) -> None:
         raise ZeroDivisionError("by the test")
 
@@ -127,12 +130,12 @@ def test_an_answer_that_fails_stops_neither_the_others_nor_who_decides(caplog: p
     candidate = Candidate(SharedStorage(), clock, 1)
     candidate.service.tick()
     candidate.register(clock)
-    for then in (mistaken, told.append):
-        candidate.service.when_written(then)
-    candidate.create("t")
-    for then in (mistaken, told.append):
-        candidate.service.when_written(then)
-    candidate.service.close()
+    for go_on in (lambda: candidate.create("t"), candidate.service.close):
+        with monkeypatch.context() as flushing:
+            flushing.setattr(candidate.coordination, "durable_offset", 0)
+            for then in (mistaken, told.append):
+                when(candidate.service.written(), then)
+        go_on()
     assert told == [True, False]
     assert caplog.text.count("ZeroDivisionError: by the test") == 2
 

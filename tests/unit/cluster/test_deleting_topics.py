@@ -13,11 +13,12 @@ from sparkonce.broker_lite.controller.controller import Controller, ControllerSe
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
 from sparkonce.broker_lite.handlers import delete_topics
-from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.node.turns import Turns
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
 from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from tests.handling import run
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 
@@ -42,17 +43,18 @@ class Deleting:
             is_internal=lambda _: False,
             config=SimpleNamespace(delete_topic_enable=True),
             member=SimpleNamespace(controller=SimpleNamespace(decide_together=decide_together)),
-            deleted=SimpleNamespace(clean_up=lambda _: ()),
+            deleted=SimpleNamespace(clean_up=lambda _: (unit for unit in ())),
+            turns=Turns(None),  # type: ignore[arg-type]  # no turn is needed
         )
         monkeypatch.setattr(delete_topics, "_may_delete", lambda *_: True)
 
     def delete(self, name: str | None, topic_id: uuid.UUID) -> ErrorCode:
         request: Any = SimpleNamespace(
-            api_key=ApiKey.DELETE_TOPICS, version=apis.APIS[ApiKey.DELETE_TOPICS].max_version
+            units=0, api_key=ApiKey.DELETE_TOPICS, version=apis.APIS[ApiKey.DELETE_TOPICS].max_version
         )
         found = delete_topics._find(self.broker, request, name, topic_id)
         assert found.topic is not None
-        failures = finish(delete_topics._drop(self.broker, [found.topic]))
+        failures: Any = run(delete_topics._drop(self.broker, request, [found.topic]))  # type: ignore[arg-type]
         return ErrorCode(delete_topics._answer(request, found, failures).error_code)
 
 

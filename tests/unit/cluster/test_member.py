@@ -27,6 +27,7 @@ from sparkonce.broker_lite.replication.replicas import Event, Follows, Gone, Lea
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from tests.handling import when
 from tests.unit.cluster.scheduling import HandLoop
 from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
 from tests.unit.replication.partition import new_log
@@ -281,7 +282,7 @@ def test_who_asks_for_leaders_waits_for_a_death_to_be_noticed() -> None:
     assert not setup.member.misses_a_death()
     third.die()
     assert setup.member.misses_a_death()
-    setup.member.after_failover(lambda: called.append("noticed"))
+    when(setup.member.failover(), lambda _: called.append("noticed"))
     setup.loop.run(LOOK_MS)
     assert called == []
     setup.run()
@@ -293,7 +294,7 @@ def test_who_asks_for_leaders_does_not_wait_for_ever() -> None:
     setup, called = Setup(), []
     setup.register()
     setup.first.coordination.locks.release_broker()  # dead, and nobody says so
-    setup.member.after_failover(lambda: called.append("tired"))
+    when(setup.member.failover(), lambda _: called.append("tired"))
     setup.loop.run(FAILOVER_WAIT_MS // 2)
     assert called == []
     setup.loop.run(FAILOVER_WAIT_MS)
@@ -303,12 +304,13 @@ def test_who_asks_for_leaders_does_not_wait_for_ever() -> None:
 def test_one_who_asks_for_leaders_and_fails_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
     setup, called = Setup(), []
     setup.register()
+    setup.first.coordination.locks.release_broker()
 
-    def mistaken() -> None:
+    def mistaken(_: None) -> None:
         raise ZeroDivisionError("by the test")
 
-    setup.member.after_failover(mistaken)
-    setup.member.after_failover(lambda: called.append("told"))
+    when(setup.member.failover(), mistaken)
+    when(setup.member.failover(), lambda _: called.append("told"))
     setup.run()
     assert called == ["told"]
     assert "by the test" in caplog.text
@@ -383,7 +385,7 @@ def test_nobody_is_waited_for_after_a_broker_has_left() -> None:
     setup.register()
     setup.decide(lambda controller: controller.create_topic("t", uuid.UUID(int=1), 1, 1, {}, [(2,)]))
     told: list[ErrorCode] = []
-    setup.member.when_safe((uuid.UUID(int=1), 0), 7, 1_000, told.append)
+    when(setup.member.safe((uuid.UUID(int=1), 0), 7, 1_000), told.append)
     assert setup.member.acknowledgements.size == 1
     setup.member.leave()
     setup.loop.run(2_000)
@@ -466,8 +468,8 @@ def test_a_controller_that_hangs_is_replaced_as_soon_as_without_reports() -> Non
 def test_a_member_that_waits_does_not_rest(awaited: str) -> None:
     setup, _, looks = resting()
     if awaited == "new leaders":
-        setup.member.after_failover(lambda: None)
         setup.member.misses_a_death = lambda: True  # type: ignore[method-assign]
+        setup.member.failover()
     else:
         setup.member.send_to_controller(request(), lambda _: None)
     for _ in range(10):

@@ -31,7 +31,11 @@ def test_a_topic_for_which_brokers_are_missing_is_logged_once(
 
     monkeypatch.setattr(cluster_topics, "enclosed_answer", answered)
     envelope = SimpleNamespace(error_code=ErrorCode.NONE)
-    member: Any = SimpleNamespace(poll=lambda: None, send_to_controller=lambda _, then, __: then(envelope))
+
+    async def ask_controller(*_: object) -> Any:
+        return envelope
+
+    member: Any = SimpleNamespace(poll=lambda: None, ask_controller=ask_controller)
     dynamic: Any = SimpleNamespace(config=BrokerConfig())
     wanted = WantedTopics(member, dynamic)
     missing = ErrorCode.INVALID_REPLICATION_FACTOR

@@ -1,0 +1,184 @@
+"""The bytes of a connection's requests that are not handled yet: bytes in, frames out.
+
+Theory of operation: frames lie where they were read, and produced records go from there to the file without a copy. A
+connection of which nothing is left has no buffer of its own: all such share one, and a connection keeps it when a part
+of a frame stays in it. A request that waits takes the buffer along (`pass_on`), since what was decoded from it lies
+there. Small requests are copied out before they are handled, which costs less than the buffer that each would take.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkonce.broker_lite.server.connections import MemoryBoundError
+from sparkonce.broker_lite.server.limits import COPIED_BYTES, MAX_IDLE_READ_BUFFER_BYTES, READ_BUFFER_BYTES
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.frames import API_KEY, SIZE, frame_size
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.server.connections import ConnectionTable
+
+_SIZE_BYTES = SIZE.size
+
+
+class ReadBuffer:
+    """One connection's read buffer."""
+
+    __slots__ = ("_end", "_is_own", "_owner", "_start", "_table", "_view", "counted_bytes", "frame_limit")
+
+    def __init__(self, table: ConnectionTable, owner: object, frame_limit: int) -> None:
+        """Begin empty; its memory is counted in `table`, as the `owner`'s."""
+        self._table = table
+        self._owner = owner
+        self.frame_limit = frame_limit
+        """The largest frame that is accepted, in bytes."""
+        self._view = table.shared_buffer
+        self._is_own = False
+        self._start = 0
+        self._end = 0
+        self.counted_bytes = 0
+        """The memory of this connection: its buffer, and those of its requests that wait."""
+
+    def free(self) -> memoryview:
+        """Return the free part, to read into."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            if not self._is_own:
+                self._view = self._table.shared_buffer
+        return self._view[self._end :]
+
+    def filled(self, count: int) -> None:
+        """Note how many bytes have been read into the free part."""
+        self._end += count
+
+    @property
+    def size(self) -> int:
+        """How many bytes are here."""
+        return self._end - self._start
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing can be read before requests are handled."""
+        return self._end == len(self._view)
+
+    # Frames.
+
+    def missing_bytes(self) -> int:
+        """How many bytes are missing from the next frame. Raises ProtocolError if the frame's size is out of bounds."""
+        here = self._end - self._start
+        if here < _SIZE_BYTES:
+            return _SIZE_BYTES - here
+        size: int = SIZE.unpack_from(self._view, self._start)[0]
+        if not 0 <= size <= self.frame_limit:
+            frame_size(self._view[self._start : self._start + _SIZE_BYTES], self.frame_limit)  # raises the error
+        return _SIZE_BYTES + size - here
+
+    @property
+    def next_size(self) -> int | None:
+        """The size of the next frame, as far as it is known."""
+        if self._end - self._start < _SIZE_BYTES:
+            return None
+        size: int = SIZE.unpack_from(self._view, self._start)[0]
+        return size
+
+    @property
+    def next_api_key(self) -> int:
+        """The API of the next frame, which is here as a whole."""
+        key: int = API_KEY.unpack_from(self._view, self._start + _SIZE_BYTES)[0]
+        return key
+
+    def take(self) -> memoryview:
+        """Remove and return the next frame, which is here as a whole."""
+        begin = self._start + _SIZE_BYTES
+        size: int = SIZE.unpack_from(self._view, self._start)[0]
+        self._start = begin + size
+        frame = self._view[begin : self._start]
+        return frame if size > COPIED_BYTES else memoryview(bytearray(frame))
+
+    # Memory.
+
+    def holds(self, body: memoryview) -> bool:
+        """Whether a request's body lies in this buffer."""
+        return body.obj is self._view.obj
+
+    def pass_on(self) -> int:
+        """Leave the buffer to the request that lies in it; return its size, to be given to `release` in the end."""
+        self.keep()
+        passed, rest = len(self._view), self._view[self._start : self._end]
+        self._is_own = False
+        self._start, self._end = 0, len(rest)
+        if rest:
+            self._view = memoryview(bytearray(max(len(rest), READ_BUFFER_BYTES)))
+            self._view[: len(rest)] = rest
+            self._is_own = True
+            self._count(len(self._view))
+        else:
+            self._view = self._table.shared_buffer
+        return passed
+
+    def release(self, passed: int) -> None:
+        """Note that a request which has taken a buffer of that size has ended."""
+        self._count(-passed)
+
+    def keep(self) -> None:
+        """Keep the buffer that was shared until now, with what is in it."""
+        if not self._is_own:
+            self._is_own = True
+            self._table.take_shared_buffer()
+            self._count(len(self._view))
+
+    def make_room(self) -> None:
+        """Make room for the next read, unless requests have to be handled first."""
+        here, capacity = self._end - self._start, len(self._view)
+        if here == 0:
+            full = self._end == capacity
+            self._start = self._end = 0
+            if full and capacity < MAX_IDLE_READ_BUFFER_BYTES:
+                self._rebuild(2 * capacity)
+            elif capacity > MAX_IDLE_READ_BUFFER_BYTES:
+                self._rebuild(MAX_IDLE_READ_BUFFER_BYTES)
+        elif (missing := self.missing_bytes()) > capacity - self._end:
+            if here + missing <= capacity:
+                self._rebuild(capacity)
+            elif self._end == capacity:
+                # Memory is allocated as bytes arrive, not as announced by a header.
+                self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
+        if self._end:
+            self.keep()
+
+    def shrink(self, *, to_nothing: bool) -> None:
+        """Release an empty buffer, or only what it has grown by."""
+        if self._start != self._end or not self._is_own:
+            return
+        if to_nothing:
+            self._is_own = False
+            self._count(-len(self._view))
+        elif len(self._view) > READ_BUFFER_BYTES:
+            self._rebuild(READ_BUFFER_BYTES)
+
+    def close(self) -> None:
+        """Drop what is here; buffers of requests that still run are released when they end."""
+        if self._is_own:
+            self._is_own = False
+            self._count(-len(self._view))
+        self._start = self._end = 0
+        self._view = memoryview(b"")
+
+    def _rebuild(self, capacity: int) -> None:
+        here = self._end - self._start
+        if capacity == len(self._view):
+            self._view[:here] = self._view[self._start : self._end]
+        else:
+            self._count(capacity - (len(self._view) if self._is_own else 0))
+            view = memoryview(bytearray(capacity))
+            view[:here] = self._view[self._start : self._end]
+            self._view = view
+            self._is_own = True
+        self._start, self._end = 0, here
+
+    def _count(self, more: int) -> None:
+        self.counted_bytes += more
+        try:
+            self._table.memory.change(more, self._owner)
+        except MemoryBoundError as error:
+            raise ProtocolError(str(error)) from None
