@@ -8,13 +8,72 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite import handlers
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.waiting import Waiting
 from sparkonce.kafka.protocol.apis import APIS, ApiKey
+
+if TYPE_CHECKING:
+    import sparkonce.broker_lite.handlers.add_offsets_to_txn
+    import sparkonce.broker_lite.handlers.add_partitions_to_txn
+    import sparkonce.broker_lite.handlers.allocate_producer_ids
+    import sparkonce.broker_lite.handlers.alter_configs
+    import sparkonce.broker_lite.handlers.alter_partition
+    import sparkonce.broker_lite.handlers.alter_partition_reassignments
+    import sparkonce.broker_lite.handlers.alter_replica_log_dirs
+    import sparkonce.broker_lite.handlers.alter_user_scram_credentials
+    import sparkonce.broker_lite.handlers.api_versions
+    import sparkonce.broker_lite.handlers.broker_heartbeat
+    import sparkonce.broker_lite.handlers.broker_registration
+    import sparkonce.broker_lite.handlers.consumer_group_describe
+    import sparkonce.broker_lite.handlers.consumer_group_heartbeat
+    import sparkonce.broker_lite.handlers.create_acls
+    import sparkonce.broker_lite.handlers.create_partitions
+    import sparkonce.broker_lite.handlers.create_topics
+    import sparkonce.broker_lite.handlers.delete_acls
+    import sparkonce.broker_lite.handlers.delete_groups
+    import sparkonce.broker_lite.handlers.delete_records
+    import sparkonce.broker_lite.handlers.delete_topics
+    import sparkonce.broker_lite.handlers.describe_acls
+    import sparkonce.broker_lite.handlers.describe_client_quotas
+    import sparkonce.broker_lite.handlers.describe_cluster
+    import sparkonce.broker_lite.handlers.describe_configs
+    import sparkonce.broker_lite.handlers.describe_groups
+    import sparkonce.broker_lite.handlers.describe_log_dirs
+    import sparkonce.broker_lite.handlers.describe_producers
+    import sparkonce.broker_lite.handlers.describe_quorum
+    import sparkonce.broker_lite.handlers.describe_topic_partitions
+    import sparkonce.broker_lite.handlers.describe_transactions
+    import sparkonce.broker_lite.handlers.describe_user_scram_credentials
+    import sparkonce.broker_lite.handlers.elect_leaders
+    import sparkonce.broker_lite.handlers.end_transaction
+    import sparkonce.broker_lite.handlers.envelope
+    import sparkonce.broker_lite.handlers.fetch
+    import sparkonce.broker_lite.handlers.find_coordinator
+    import sparkonce.broker_lite.handlers.heartbeat
+    import sparkonce.broker_lite.handlers.incremental_alter_configs
+    import sparkonce.broker_lite.handlers.init_producer_id
+    import sparkonce.broker_lite.handlers.join_group
+    import sparkonce.broker_lite.handlers.leave_group
+    import sparkonce.broker_lite.handlers.list_config_resources
+    import sparkonce.broker_lite.handlers.list_groups
+    import sparkonce.broker_lite.handlers.list_offsets
+    import sparkonce.broker_lite.handlers.list_partition_reassignments
+    import sparkonce.broker_lite.handlers.list_transactions
+    import sparkonce.broker_lite.handlers.metadata
+    import sparkonce.broker_lite.handlers.offset_commit
+    import sparkonce.broker_lite.handlers.offset_delete
+    import sparkonce.broker_lite.handlers.offset_fetch
+    import sparkonce.broker_lite.handlers.offset_for_leader_epoch
+    import sparkonce.broker_lite.handlers.produce
+    import sparkonce.broker_lite.handlers.sasl_authenticate
+    import sparkonce.broker_lite.handlers.sasl_handshake
+    import sparkonce.broker_lite.handlers.sync_group
+    import sparkonce.broker_lite.handlers.txn_offset_commit
+    import sparkonce.broker_lite.handlers.write_txn_markers  # noqa: F401  # used by the name of the package
 
 Handler = Callable[[Broker, Request], Waiting[Body | None]]
 
@@ -89,7 +148,7 @@ def handler_of(api_key: int) -> Handler:
 
 
 def handle(broker: Broker, request: Request) -> Waiting[Body | None]:
-    """Return the coroutine that answers a request.
+    """Return the coroutine that answers a request of a served API.
 
     It raises:
         ProtocolError: if the request's bytes are malformed; the connection must be closed.
