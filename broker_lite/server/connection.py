@@ -285,9 +285,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _may_overlap(self) -> bool:
         """Whether the next frame, which is here, may be handled before the last ones are answered."""
+        if self._refusing is not None:
+            return False
+        last = self._unanswered[-1]
         return (
-            self._refusing is None
-            and self._unanswered[-1].request.overlaps
+            (last.request.overlaps or last.is_answered)
             and len(self._unanswered) < MAX_UNANSWERED_WRITES
             and self._buffer.next_api_key == ApiKey.PRODUCE
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import queue
+import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -11,6 +13,9 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite import dispatch
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.server.limits import MAX_UNANSWERED_WRITES
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol import apis, fetch, frames, produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
@@ -296,3 +301,43 @@ def test_a_disk_that_fails_is_told_in_the_log(
     assert clients[0].is_closed()
     assert "No space left on device; closing its connection" in caplog.text
     assert "API_VERSIONS from 127.0.0.1" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_keep_the_order_of_their_requests(
+    kafka_broker: EmbeddedBroker, clients: list[Client], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Writes that wait for followers overlap, and may be ready in any order; some are answered at once."""
+    rng = random.Random(seed)
+    count = MAX_UNANSWERED_WRITES + 4
+    promises: list[Promise[None]] = [Promise() for _ in range(count)]
+    at_once = {number for number in range(count) if rng.random() < 0.3}
+    begun: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    async def handle(_: object, request: Request) -> list[bytes]:
+        number = request.correlation_id
+        begun.put(number)
+        if number not in at_once:
+            request.overlaps = True
+            await promises[number]
+        return [b"%d" % number]
+
+    monkeypatch.setattr(dispatch, "handle", handle)
+    client = clients[0]
+    for number in range(count):
+        client.correlation_id = number - 1
+        client.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"v")))
+    loop = kafka_broker._runner._loop  # type: ignore[union-attr]
+    assert loop is not None
+    waiting: list[int] = []
+    for _ in range(count):
+        waiting.append(begun.get(timeout=30))
+        if len(waiting) == MAX_UNANSWERED_WRITES:  # no more begin before the first is answered
+            rng.shuffle(waiting)
+            for number in waiting:
+                loop.call_soon_threadsafe(promises[number].complete, None)
+            waiting.clear()
+    for number in waiting:
+        loop.call_soon_threadsafe(promises[number].complete, None)
+    answers = [client.answer(ApiKey.PRODUCE, 9) for _ in range(count)]
+    assert answers == [(number, b"%d" % number) for number in range(count)]

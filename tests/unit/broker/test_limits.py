@@ -32,6 +32,7 @@ from tests.unit.broker.test_connection import (
     API_VERSIONS,
     Client,
     batch_of,
+    fetch_body,
     make_topic,
     produce_body,
     serves,
@@ -330,6 +331,43 @@ def test_memory_is_taken_from_those_who_hold_it(
     assert table.memory.used <= table.memory.limit
     for each in holders:
         each.close()
+
+
+def test_a_large_request_that_waits_keeps_its_bytes_and_gives_back_their_memory(
+    kafka_broker: EmbeddedBroker, client: Client
+) -> None:
+    """What the client sends behind it is read meanwhile, into another buffer."""
+    names = [f"kept-{number:04}-{'x' * 60}" for number in range(100)]
+    fields = {"topics": [(name, 1, 1, [], []) for name in names], "timeout_ms": 1000, "validate_only": False}
+    body = bytes(apis.encode_request(apis.request(ApiKey.CREATE_TOPICS, 4, **fields), 4))
+    assert len(body) > limits.COPIED_BYTES
+    assert serves(client)
+    table = table_of(kafka_broker)
+    before = table.memory.used
+    with kafka_broker.faults.pause(api="CreateTopics") as fault:
+        client.request(ApiKey.CREATE_TOPICS, 4, body)
+        fault.wait()
+        for _ in range(20):
+            client.send_frame(API_VERSIONS + bytes(1000))
+        wait_until(kafka_broker, lambda: table.memory.used >= before + 2 * limits.READ_BUFFER_BYTES)
+    answer = apis.decode_response(ApiKey.CREATE_TOPICS, 4, client.answer(ApiKey.CREATE_TOPICS, 4)[1])
+    assert [(each.name, each.error_code) for each in answer.topics] == [(name, 0) for name in names]
+    assert all(client.answer(ApiKey.API_VERSIONS, 0)[0] == 7 for _ in range(20))
+    wait_until(kafka_broker, lambda: table.memory.used == before)
+
+
+@pytest.mark.parametrize("api", ["Fetch", "ApiVersions"])
+def test_a_small_request_that_waits_keeps_no_read_buffer(
+    kafka_broker: EmbeddedBroker, client: Client, api: str
+) -> None:
+    make_topic(client, "t")
+    table = table_of(kafka_broker)
+    before = table.memory.used
+    with kafka_broker.faults.pause(api=api) as fault:
+        client.request(ApiKey.FETCH, 12, fetch_body(0, 0)) if api == "Fetch" else client.send_frame(API_VERSIONS)
+        fault.wait()
+        wait_until(kafka_broker, lambda: table.memory.used == before)
+        fault.release()
 
 
 def test_one_byte_of_a_frame_is_no_hold_on_memory(monkeypatch: pytest.MonkeyPatch) -> None:
