@@ -52,17 +52,17 @@ async def handle(broker: Broker, request: Request) -> Body | None:
     verified = NOTHING_TO_VERIFY
     if wanted.transactional_id is not None and acks_error is None:
         verified = await _verify(broker, request, wanted)
-    is_large = sum(len(partitions) for _, _, partitions in wanted.topics) > MAX_PARTITIONS_AT_ONCE
+    by_id = request.version >= produce.TOPIC_ID_FROM
     now_ms = broker.clock.now_ms()
-    failed = False
+    failed, count = False, 0
     topics: list[produce.ProduceTopicResult] = []
     unsafe: list[_Unsafe] = []
-    for (name, topic_id, partitions), (topic, refusal) in zip(
-        wanted.topics, _topics(broker, request, wanted), strict=True
-    ):
+    for name, topic_id, partitions in wanted.topics:
+        topic, refusal = find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
         results: list[produce.ProducePartitionResult] = []
         for index, records in partitions:
-            if is_large:
+            count += 1
+            if count > MAX_PARTITIONS_AT_ONCE:
                 await broker.turns.spend(request, _units(topic, index))
             try:
                 if acks_error is not None:
@@ -90,7 +90,8 @@ async def handle(broker: Broker, request: Request) -> Body | None:
         request.release_body()
         request.overlaps = True
         await _wait_until_safe(broker, unsafe)
-    return _answer(broker, request, topics)
+    nodes = _leaders(broker, request, topics) if failed or unsafe else ()
+    return [produce.encode_response(request.version, produce.ProduceResponse(topics, node_endpoints=nodes))]
 
 
 def _units(topic: Topic | None, index: int) -> int:
@@ -106,22 +107,14 @@ def _check_records(request: Request, wanted: produce.ProduceRequest, records: Bu
         _refuse_zstd(request.version, records)
 
 
-def _topics(broker: Broker, request: Request, wanted: produce.ProduceRequest) -> list[tuple[Topic | None, ErrorCode]]:
-    by_id = request.version >= produce.TOPIC_ID_FROM
-    return [
-        find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
-        for name, topic_id, _ in wanted.topics
-    ]
-
-
 async def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest) -> VerificationResults:
     """Verify the transactions that begin in this request, on topics that the client may write to."""
-    batches = [
-        (topic.name, index, records)
-        for (topic, _), (_, _, partitions) in zip(_topics(broker, request, wanted), wanted.topics, strict=True)
-        for index, records in partitions
-        if topic is not None and not broker.is_internal(topic.name)
-    ]
+    by_id = request.version >= produce.TOPIC_ID_FROM
+    batches = []
+    for name, topic_id, partitions in wanted.topics:
+        topic, _ = find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
+        if topic is not None and not broker.is_internal(topic.name):
+            batches += [(topic.name, index, records) for index, records in partitions]
     assert wanted.transactional_id is not None
     transactional_id = ResourceType.TRANSACTIONAL_ID
     if not authorized(broker, request, Operation.WRITE, transactional_id, wanted.transactional_id):
@@ -205,10 +198,9 @@ async def _wait_until_safe(broker: Broker, unsafe: list[_Unsafe]) -> None:
             results[position] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
 
 
-def _answer(broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]) -> Body:
-    """Encode a response, with the endpoints of the leaders that it hints at."""
-    nodes: Sequence[produce.NodeEndpoint] = ()
+def _leaders(
+    broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]
+) -> Sequence[produce.NodeEndpoint]:
+    """Return the endpoints of the leaders that the results hint at."""
     hints = [each.current_leader for topic in topics for each in topic.partitions if each.current_leader]
-    if hints:
-        nodes = endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)
-    return [produce.encode_response(request.version, produce.ProduceResponse(topics, node_endpoints=nodes))]
+    return endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)

@@ -116,6 +116,8 @@ def _fault(header: BatchHeader, size: int, by_coordinator: bool) -> str | None:
         return f"one batch was expected; {size - header.size} bytes follow it"
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
+    if 0 <= header.attributes <= Compression.ZSTD and header.producer_id < 0:
+        return None  # nearly always: no flags, and no producer to check
     if header.is_control:
         return "control batches are the broker's alone"
     if header.producer_id >= 0 and (header.producer_epoch < 0 or (header.base_sequence < 0 and not by_coordinator)):

@@ -100,8 +100,8 @@ def frame_response(request: Request, body: Body) -> list[Part]:
     """Prepend size and header to a response's body."""
     first = body[0]
     if len(body) == 1 and isinstance(first, (bytes, bytearray)):
-        return [framed_response(request.api_key, answered_version(request), request.correlation_id, first)]
-    header = encode_response_header(request.api_key, answered_version(request), request.correlation_id)
+        return [framed_response(request.api_key, request.version, request.correlation_id, first)]
+    header = encode_response_header(request.api_key, request.version, request.correlation_id)
     size = len(header)
     for part in body:
         size += len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.size

@@ -148,14 +148,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         Such are a closing consumer's LeaveGroup, and records sent with acks=0.
         """
         self._eof = not self._closed and self._has_whole_frame()
-        if self._buffer.size and not (self._is_waiting or self._eof or self._closed):
+        if self._buffer.size and not (self._unanswered or self._refusing or self._eof or self._closed):
             self._note(f"it ended {self._buffer.missing_bytes()} bytes before its frame")
         return self._eof
 
     def _has_whole_frame(self) -> bool:
         """Whether there is more to handle."""
         try:
-            return self._buffer.missing_bytes() <= 0
+            return self._buffer.next_frame_bytes() >= 0
         except ProtocolError:
             return False
 
@@ -193,12 +193,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             while (
                 not (self._closed or self._turn_booked)
                 and output.unsent_bytes <= MAX_UNSENT_BYTES
-                and buffer.missing_bytes() <= 0
-                and (not self._is_waiting or self._may_overlap())
+                and (size := buffer.next_frame_bytes()) >= 0
+                and (not (self._unanswered or self._refusing) or self._may_overlap())
             ):
-                if buffer.size > BULK_REQUEST_BYTES and not bulk and (buffer.next_size or 0) > BULK_REQUEST_BYTES:
+                if size > BULK_REQUEST_BYTES and not bulk:
                     self._turn_booked = True
-                    bulk_turns.book(self, buffer.size, self._on_bulk_turn)
+                    bulk_turns.book(self, size, self._on_bulk_turn)
                 elif not requests or budget <= 0:
                     self._book_turn()
                 else:
@@ -206,13 +206,12 @@ class ClientConnection(asyncio.BufferedProtocol):
                         bulk_turns.small_request()
                     bulk = False
                     requests -= 1
-                    frame = buffer.take()
-                    budget -= len(frame)
-                    self._handle_frame(frame)
+                    budget -= size
+                    self._handle_frame(buffer.take(size))
             if self._eof and not (self._turn_booked or self._has_whole_frame()):
                 self.close()
-            elif not self._closed:
-                self._make_room()
+            elif not self._closed and (full := buffer.make_room()) != self._reading_paused:
+                self._pause_reading(full)
         except Exception as error:
             self._fail_with(error)
 
@@ -277,11 +276,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         unanswered.execution = Execution(coroutine, promise, unanswered.on_end)
         if self._buffer.holds(request.body):
             unanswered.passed_bytes = self._buffer.pass_on()
-
-    @property
-    def _is_waiting(self) -> bool:
-        """Whether requests are not answered yet."""
-        return bool(self._unanswered) or self._refusing is not None
 
     def _may_overlap(self) -> bool:
         """Whether the next frame, which is here, may be handled before the last ones are answered."""
@@ -398,7 +392,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def is_served(self) -> bool:
         """Whether a request of this connection is being handled, or waits for its turn."""
-        return self._is_waiting or self._turn_booked or self._reading_paused
+        return bool(self._unanswered or self._refusing) or self._turn_booked or self._reading_paused
 
     @property
     def frame_bytes(self) -> int | None:
@@ -424,13 +418,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Release an empty read buffer; while a request is served, only what it has grown by."""
         if not self._closed:
             self._buffer.shrink(to_nothing=not self.is_served)
-
-    def _make_room(self) -> None:
-        """Make room for the next read, or pause reading until requests have been handled."""
-        self._buffer.make_room()
-        full = self._buffer.is_full
-        if full != self._reading_paused:
-            self._pause_reading(full)
 
     def _pause_reading(self, paused: bool) -> None:
         assert self._transport is not None

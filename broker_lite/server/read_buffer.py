@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.server.connections import ConnectionTable
 
 _SIZE_BYTES = SIZE.size
+_size_at = SIZE.unpack_from
 
 
 class ReadBuffer:
@@ -56,12 +57,21 @@ class ReadBuffer:
         """How many bytes are here."""
         return self._end - self._start
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing can be read before requests are handled."""
-        return self._end == len(self._view)
-
     # Frames.
+
+    def next_frame_bytes(self) -> int:
+        """Return the size of the next frame, if all of it is here; else -1.
+
+        Raises:
+            ProtocolError: if its size is out of bounds.
+        """
+        here = self._end - self._start
+        if here < _SIZE_BYTES:
+            return -1
+        size: int = _size_at(self._view, self._start)[0]
+        if not 0 <= size <= self.frame_limit:
+            frame_size(self._view[self._start : self._start + _SIZE_BYTES], self.frame_limit)  # raises the error
+        return size if here >= _SIZE_BYTES + size else -1
 
     def missing_bytes(self) -> int:
         """How many bytes are missing from the next frame. Raises ProtocolError if the frame's size is out of bounds."""
@@ -87,10 +97,9 @@ class ReadBuffer:
         key: int = API_KEY.unpack_from(self._view, self._start + _SIZE_BYTES)[0]
         return key
 
-    def take(self) -> memoryview:
-        """Remove and return the next frame, which is here as a whole."""
+    def take(self, size: int) -> memoryview:
+        """Remove and return the next frame, of that size, which is here as a whole."""
         begin = self._start + _SIZE_BYTES
-        size: int = SIZE.unpack_from(self._view, self._start)[0]
         self._start = begin + size
         frame = self._view[begin : self._start]
         return frame if size > COPIED_BYTES else memoryview(bytearray(frame))
@@ -127,13 +136,13 @@ class ReadBuffer:
             self._table.take_shared_buffer()
             self._count(len(self._view))
 
-    def make_room(self) -> None:
-        """Make room for the next read, unless requests have to be handled first."""
+    def make_room(self) -> bool:
+        """Make room for the next read; return whether there is none before requests are handled."""
         here, capacity = self._end - self._start, len(self._view)
         if here == 0:
-            full = self._end == capacity
+            was_full = self._end == capacity
             self._start = self._end = 0
-            if full and capacity < MAX_IDLE_READ_BUFFER_BYTES:
+            if was_full and capacity < MAX_IDLE_READ_BUFFER_BYTES:
                 self._rebuild(2 * capacity)
             elif capacity > MAX_IDLE_READ_BUFFER_BYTES:
                 self._rebuild(MAX_IDLE_READ_BUFFER_BYTES)
@@ -145,6 +154,7 @@ class ReadBuffer:
                 self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
         if self._end:
             self.keep()
+        return self._end == len(self._view)
 
     def shrink(self, *, to_nothing: bool) -> None:
         """Release an empty buffer, or only what it has grown by."""

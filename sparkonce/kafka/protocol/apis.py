@@ -17,7 +17,7 @@ import struct
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -196,14 +196,17 @@ APIS = _table(
 )
 """All APIs served, by key."""
 
-_SERVED: Final = frozenset(
-    (key, version) for key, api in APIS.items() for version in range(api.min_version, api.max_version + 1)
-)
+FLEXIBLE: Final[Mapping[tuple[int, int], bool]] = {
+    (key, version): version >= api.flexible_from
+    for key, api in APIS.items()
+    for version in range(api.min_version, api.max_version + 1)
+}
+"""For each served API and version: whether it is flexible. To look it up here is cheaper than to call a function."""
 
 
 def serves(api_key: int, version: int) -> bool:
     """Whether this API and version is served."""
-    return (api_key, version) in _SERVED
+    return (api_key, version) in FLEXIBLE
 
 
 def is_flexible(api_key: int, version: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from sparkonce.kafka.protocol.apis import ApiKey, is_flexible, serves
+from sparkonce.kafka.protocol.apis import FLEXIBLE, ApiKey, is_flexible
 from sparkonce.kafka.protocol.errors import ProtocolError, UnsupportedVersionError
 from sparkonce.kafka.protocol.primitives import Buffer, Reader, put_string
 
@@ -22,10 +22,16 @@ _FIXED = struct.Struct(">hhi")
 _CLIENT_ID_SIZE = struct.Struct(">h")
 _TLS_HANDSHAKE = b"\x16\x03"
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD")
+_CLIENT_ID = _FIXED.size + _CLIENT_ID_SIZE.size
+"""Where a request's client id begins."""
 _CORRELATION_ID = struct.Struct(">i")
 _CORRELATION_ID_AND_NO_TAGS = struct.Struct(">ib")
 _SIZED = struct.Struct(">ii")
 _SIZED_AND_NO_TAGS = struct.Struct(">iib")
+_TAGGED_RESPONSES = frozenset(
+    served for served, flexible in FLEXIBLE.items() if flexible and served[0] != ApiKey.API_VERSIONS
+)
+"""The APIs and versions whose response header has tagged fields."""
 
 
 class RequestHeader(NamedTuple):
@@ -51,22 +57,23 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     if len(frame) < _FIXED.size:
         raise ProtocolError(f"frame of {len(frame)} bytes is too short for a request header")
     api_key, api_version, correlation_id = _FIXED.unpack_from(frame, 0)
-    if not serves(api_key, api_version):
+    flexible = FLEXIBLE.get((api_key, api_version))
+    if flexible is None:
         if api_key == ApiKey.API_VERSIONS:
             return RequestHeader(api_key, api_version, correlation_id, None, len(frame))
         raise UnsupportedVersionError(api_key, api_version, correlation_id)
-    flexible = is_flexible(api_key, api_version)
-    begin = _FIXED.size + _CLIENT_ID_SIZE.size
-    if len(frame) > begin:
-        end = begin + _CLIENT_ID_SIZE.unpack_from(frame, _FIXED.size)[0]
-        if begin <= end < len(frame) and not (flexible and frame[end]):
+    if len(frame) > _CLIENT_ID:
+        end = _CLIENT_ID + _CLIENT_ID_SIZE.unpack_from(frame, _FIXED.size)[0]
+        if _CLIENT_ID <= end < len(frame) and not (flexible and frame[end]):
             # A client id and no tagged fields, as nearly always: a `Reader` would take 2 µs more.
-            return RequestHeader(api_key, api_version, correlation_id, _text(frame[begin:end]), end + flexible)
+            client_id = _text(frame[_CLIENT_ID:end])
+            fields = (api_key, api_version, correlation_id, client_id, end + flexible)
+            return tuple.__new__(RequestHeader, fields)  # half the time of RequestHeader(...), for every request
     reader = Reader(frame, _FIXED.size)
-    client_id = reader.nullable_string(flexible=False)
+    name = reader.nullable_string(flexible=False)
     if flexible:
         reader.tagged_fields()
-    return RequestHeader(api_key, api_version, correlation_id, client_id, reader.position)
+    return RequestHeader(api_key, api_version, correlation_id, name, reader.position)
 
 
 def _text(data: Buffer) -> str:
@@ -87,14 +94,14 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     """Encode a response's header, without the four size bytes."""
-    if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
+    if (api_key, api_version) in _TAGGED_RESPONSES:
         return _CORRELATION_ID_AND_NO_TAGS.pack(correlation_id, 0)
     return _CORRELATION_ID.pack(correlation_id)
 
 
 def framed_response(api_key: int, api_version: int, correlation_id: int, body: Buffer) -> bytes:
     """Return a complete response: its size, header and body."""
-    if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
+    if (api_key, api_version) in _TAGGED_RESPONSES:
         return _SIZED_AND_NO_TAGS.pack(len(body) + _CORRELATION_ID_AND_NO_TAGS.size, correlation_id, 0) + body
     return _SIZED.pack(len(body) + _CORRELATION_ID.size, correlation_id) + body
 
@@ -103,7 +110,7 @@ def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple
     """Return a response's correlation id, and its body's position. Raises ProtocolError for a bad header."""
     reader = Reader(frame)
     correlation_id = reader.int32()
-    if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
+    if (api_key, api_version) in _TAGGED_RESPONSES:
         reader.tagged_fields()
     return correlation_id, reader.position
 
