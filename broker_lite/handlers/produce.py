@@ -36,7 +36,7 @@ ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
 ZSTD_FROM = 7
 MAX_PARTITIONS_AT_ONCE = 50
-"""With more partitions than this, other requests get a turn in between."""
+"""With more partitions of one topic than this, other requests get a turn in between."""
 APPENDED = 5
 """The units of work of an append; bytes are limited elsewhere."""
 
@@ -54,15 +54,16 @@ async def handle(broker: Broker, request: Request) -> Body | None:
         verified = await _verify(broker, request, wanted)
     by_id = request.version >= produce.TOPIC_ID_FROM
     now_ms = broker.clock.now_ms()
-    failed, count = False, 0
+    failed = False
+    # Nearly always one topic: no partitions have to be counted then.
+    in_turns = len(wanted.topics) != 1 or len(wanted.topics[0].partitions) > MAX_PARTITIONS_AT_ONCE
     topics: list[produce.ProduceTopicResult] = []
     unsafe: list[_Unsafe] = []
     for name, topic_id, partitions in wanted.topics:
         topic, refusal = find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
         results: list[produce.ProducePartitionResult] = []
         for index, records in partitions:
-            count += 1
-            if count > MAX_PARTITIONS_AT_ONCE:
+            if in_turns:
                 await broker.turns.spend(request, _units(topic, index))
             try:
                 if acks_error is not None:

@@ -44,6 +44,7 @@ from sparkonce.kafka.protocol.records import encode_batch
 if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.consumer_group_messages import HeartbeatAnswer
     from sparkonce.broker_lite.log.batch_filter import CleaningRound
+    from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.node.coordinated import Refusals
     from sparkonce.broker_lite.node.request import Body, Request
 
@@ -58,6 +59,21 @@ def _acks_before_safe() -> AbstractContextManager[None]:
         pass
 
     return replaced(produce, "_wait_until_safe", do_not_wait)
+
+
+def _leader_as_before_the_wait() -> AbstractContextManager[None]:
+    """Let a Produce append as the leader that it was before it waited for the transaction's coordinator."""
+    verify = produce._verify
+
+    async def remembering(broker: Broker, request: Request, wanted: Any) -> Any:
+        led = broker.cluster._led
+        before = dict(led)
+        verified = await verify(broker, request, wanted)
+        places = {(topic.name, index) for topic in wanted.topics for index, _ in topic.partitions}
+        led.update({place: kept for place, kept in before.items() if place in places})
+        return verified
+
+    return replaced(produce, "_verify", remembering)
 
 
 def _acks_by_end() -> AbstractContextManager[None]:
@@ -244,6 +260,9 @@ def _malformed_sent_on() -> Iterator[None]:
 OF_SHELL = (
     Planted("acks-before-safe", "a handler that acknowledges before the high watermark", _acks_before_safe),
     Planted("acks-by-end", "the leader's end in place of the high watermark", _acks_by_end),
+    Planted(
+        "leads-as-before-the-wait", "leadership that is not looked up again after a wait", _leader_as_before_the_wait
+    ),
     Planted(
         "late-marker", "a marker that has waited too long for its broker is sent", _late_marker_ends_later_transaction
     ),
