@@ -96,10 +96,13 @@ class Execution:
         promise, self._promise = self._promise, None
         if promise is not None:
             promise._execution = None
-        self._coroutine.close()
-        self._on_end(None, None)
+        try:
+            self._coroutine.close()
+        finally:
+            self._on_end(None, None)
 
     def _wait(self, promise: Promise[Any]) -> None:
+        assert promise._execution in (None, self), "one coroutine awaits a promise"
         self._promise, promise._execution = promise, self
         if self._is_abandoned and promise.ends_with_client:
             self.close()

@@ -25,14 +25,15 @@ def handle(broker: Broker, request: Request, later: list[Body | Exception | None
 def run(coroutine: Waiting[Body | None], later: list[Body | Exception | None] | None = None) -> Body | None:
     """Do the same with any coroutine."""
     ends: list[Body | Exception | None] = []
+    to = ends
 
     def on_end(body: Body | None, error: Exception | None) -> None:
-        (ends if at_once or later is None else later).append(body if error is None else error)
+        assert to is ends or later is not None, f"nobody waits for {body!r}, {error!r}"
+        to.append(body if error is None else error)
 
-    at_once = True
     begin(coroutine, on_end)
-    at_once = False
     if not ends:
+        to = [] if later is None else later
         return None
     if isinstance(ends[0], Exception):
         raise ends[0]

@@ -91,7 +91,7 @@ class Acknowledgements:
             self._timer = None
 
     def _answer_safe(self, key: PartitionKey, waiting: list[_Waiter]) -> None:
-        # Who is told may wait for the same partition again, so each request is removed before.
+        # A handler that goes on may wait for the same partition again, so each request is removed before.
         while waiting:
             answer = self._answer(key, waiting[0].last_offset)
             if answer is None:

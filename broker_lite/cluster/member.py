@@ -92,7 +92,7 @@ class ClusterMember:
         """Called after each batch of the log, before the events of `listen`."""
         self.acknowledgements = Acknowledgements(self.replicas, scheduler, monotonic_ms)
         self.safe = self.acknowledgements.safe
-        """Call back when a partition that this broker leads is replicated up to an offset: see `Acknowledgements`."""
+        """Promise that a partition which this broker leads is replicated up to an offset: see `Acknowledgements`."""
         self._listeners: list[Callable[[Event], None]] = [self.acknowledgements.on_event]
         self._peers = peers
         self._scheduler = scheduler

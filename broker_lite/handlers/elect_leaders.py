@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
@@ -12,9 +12,6 @@ from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    pass
 
 PREFERRED, UNCLEAN = 0, 1
 TYPES_FROM = 1

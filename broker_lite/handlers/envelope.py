@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from sparkonce.broker_lite.handlers import (
@@ -24,6 +25,8 @@ from sparkonce.broker_lite.security.acls import host_of
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.kafka.protocol.frames import encode_response_header, read_request_header
+
+logger = logging.getLogger(__name__)
 
 FORWARDED: Final[dict[int, Handler]] = {
     ApiKey.CREATE_TOPICS: create_topics.handle,
@@ -56,6 +59,9 @@ async def handle(broker: Broker, request: Request) -> Body:
     except ProtocolError as error:  # such as an unknown version: the connection also carries other clients' requests
         broker.note_refusal(f"an envelope from {request.client_host}: {error}")
         return request.response(response_data=None, error_code=int(ErrorCode.INVALID_REQUEST))
+    except Exception as error:
+        logger.error("a forwarded request failed: this is a mistake of the broker's", exc_info=error)
+        return request.response(response_data=None, error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
     return _enclosed(request, inner, body)
 
 

@@ -44,5 +44,8 @@ async def handle(broker: Broker, request: Request) -> Body:
         require_known_member_id=request.version >= KNOWN_MEMBER_ID_FROM,
         supports_skip_assignment=request.version >= SKIP_ASSIGNMENT_FROM,
     )
+    group_id = wanted.group_id
+    request.release_body()
+    del wanted  # nobody needs the request for as long as a rebalance may take
     broker.groups.carry_out(group, group.join(join, broker.clock.monotonic_ms()))
-    return await response(broker.groups.partitions, request, wanted.group_id, answer)
+    return await response(broker.groups.partitions, request, group_id, answer)

@@ -40,8 +40,9 @@ async def handle(broker: Broker, request: Request) -> Body:
             group_type=kind,
         )
         groups.append(listed)
-    for unsafe in (await partitions.safe([each.group_id for each in groups])).values():
-        return request.response(error_code=int(unsafe), groups=[])
+    unsafe = await partitions.safe([each.group_id for each in groups])
+    if unsafe:
+        return request.response(error_code=int(next(iter(unsafe.values()))), groups=[])
     return request.response(error_code=0, groups=groups)
 
 

@@ -42,8 +42,9 @@ async def handle(broker: Broker, request: Request) -> Body:
         if may_see_transactional_id(broker, request, each.transactional_id)
     ]
     unknown = [state for state in wanted.state_filters if state not in STATES]
-    for unsafe in (await partitions.safe([each[0] for each in states])).values():
-        return request.response(error_code=int(unsafe), **nothing)
+    unsafe = await partitions.safe([each[0] for each in states])
+    if unsafe:
+        return request.response(error_code=int(next(iter(unsafe.values()))), **nothing)
     return request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
 
 

@@ -89,6 +89,7 @@ async def handle(broker: Broker, request: Request) -> Body | None:
     if unsafe:
         # The next writes of this client may be appended meanwhile: they need the read buffer, which this one does not.
         request.release_body()
+        del wanted, partitions, records
         request.overlaps = True
         await _wait_until_safe(broker, unsafe)
     nodes = _leaders(broker, request, topics) if failed or unsafe else ()

@@ -30,5 +30,8 @@ async def handle(broker: Broker, request: Request) -> Body:
         protocol_name=wanted.protocol_name,
         assignments=tuple((each.member_id, bytes(each.assignment)) for each in wanted.assignments),
     )
+    group_id = wanted.group_id
+    request.release_body()
+    del wanted  # nobody needs the request for as long as the leader may take
     broker.groups.carry_out(group, group.sync(sync, broker.clock.monotonic_ms()))
-    return await response(broker.groups.partitions, request, wanted.group_id, answer)
+    return await response(broker.groups.partitions, request, group_id, answer)

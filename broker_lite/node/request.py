@@ -79,7 +79,7 @@ class Request:
         """The work done in this turn: `node/turns.py`."""
 
     def release_body(self) -> None:
-        """Give up the body, and what was decoded from it: the handler needs it no more, however long it waits."""
+        """Give up the body: the handler needs it no more, nor what was decoded from it, which it forgets as well."""
         self.body = NO_BODY
 
     def message(self) -> Any:

@@ -87,7 +87,7 @@ class StandaloneController:
         raise ProtocolError("this request is for brokers of a cluster, and this broker is in none")
 
     def written(self) -> Promise[bool]:
-        """Promise what is so already: all decisions are written."""
+        """Return a complete promise: all decisions are written."""
         promise: Promise[bool] = Promise()
         promise.complete(True)
         return promise

@@ -6,9 +6,9 @@ writes that wait for followers let later writes begin: a round to the followers 
 brokers leave to several connections. At each wake-up a limited number of requests is handled, then the other
 connections get a turn. A client's error closes its own connection, with one line in the log.
 
-Here is decided what is handled when, in which order it is answered, and how long it is kept. The bytes are in
-`read_buffer.py` and `output.py`, TLS is one layer below, in `tls.py`, and on a SASL listener a gate handles the frames
-until the client is authenticated.
+This module decides when a request is handled, in which order requests are answered, and how long they are kept. The
+bytes are in `read_buffer.py` and `output.py`, TLS is one layer below, in `tls.py`, and on a SASL listener a gate
+handles the frames until the client is authenticated.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 class _Unanswered:
     """A request whose response is not sent yet: it waits, or an earlier one does."""
 
-    __slots__ = ("_connection", "body", "execution", "is_answered", "passed_bytes", "request")
+    __slots__ = ("_connection", "body", "execution", "failure", "is_answered", "passed_bytes", "request")
 
     def __init__(self, connection: ClientConnection, request: Request) -> None:
         self._connection = connection
@@ -59,11 +59,20 @@ class _Unanswered:
         """The size of the read buffer that it has taken along."""
         self.is_answered = False
         self.body: Body | None = None
+        self.failure: CloseConnectionError | None = None
+        """Instead of a response, when it is its turn."""
 
     def on_end(self, body: Body | None, error: Exception | None) -> None:
         """Note the response; see `Execution`."""
-        self.body, self.is_answered, self.execution = body, True, None
+        self.execution = None
+        self.answer(body, error)
         self._connection.answered(self, error)
+
+    def answer(self, body: Body | None, error: Exception | None = None) -> None:
+        """Keep the response until it is its turn."""
+        self.body, self.is_answered = body, True
+        self.failure = error if isinstance(error, CloseConnectionError) else None
+        self.request.release_body()
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -135,12 +144,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._closed = True
         if self._output is not None:
             self._output.close()
+        self._buffer.close()
+        self._table.discard(self)
         unanswered, self._unanswered = self._unanswered, []
         for each in unanswered:
             if each.execution is not None:
                 each.execution.abandon()
-        self._buffer.close()
-        self._table.discard(self)
 
     def eof_received(self) -> bool:
         """Close, but only when every complete frame has been handled: a client may not wait for its last requests.
@@ -254,16 +263,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         if metrics is not None:
             request.received_ns = metrics.now_ns()
         faults = self._broker.faults
-        coroutine = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
         try:
+            coroutine = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
             promise = coroutine.send(None)
         except StopIteration as end:
-            if not self._unanswered:
+            if self._unanswered:
+                self._keep(request).answer(end.value)
+            else:
                 self._send(request, end.value)
-                return
-            unanswered = _Unanswered(self, request)
-            unanswered.body, unanswered.is_answered = end.value, True
-            self._unanswered.append(unanswered)
+        except CloseConnectionError as error:
+            if not self._unanswered:
+                raise
+            self._keep(request).answer(None, error)
         except OSError as error:
             self._fail_with(error, request)
         else:
@@ -271,11 +282,15 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _keep_waiting(self, coroutine: Any, promise: Promise[Any], request: Request) -> None:
         """Keep a request whose handler waits; what it may still read goes with it."""
-        unanswered = _Unanswered(self, request)
-        self._unanswered.append(unanswered)
+        unanswered = self._keep(request)
         unanswered.execution = Execution(coroutine, promise, unanswered.on_end)
         if self._buffer.holds(request.body):
             unanswered.passed_bytes = self._buffer.pass_on()
+
+    def _keep(self, request: Request) -> _Unanswered:
+        unanswered = _Unanswered(self, request)
+        self._unanswered.append(unanswered)
+        return unanswered
 
     def _may_overlap(self) -> bool:
         """Whether the next frame, which is here, may be handled before the last ones are answered."""
@@ -326,12 +341,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._buffer.release(unanswered.passed_bytes)
         if self._closed:
             return
-        if error is not None:
+        if error is not None and unanswered.failure is None:
             self._fail_with(error, unanswered.request)
             return
         try:
             while self._unanswered and self._unanswered[0].is_answered and not self._closed:
                 first = self._unanswered.pop(0)
+                if first.failure is not None:
+                    raise first.failure
                 self._send(first.request, first.body)
         except Exception as failure:
             self._fail_with(failure)

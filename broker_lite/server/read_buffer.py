@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SIZE_BYTES = SIZE.size
 _size_at = SIZE.unpack_from
+_NOTHING = memoryview(bytearray())
+"""In place of a buffer: another's, which is kept alive by nothing but an idle connection, would stay in memory."""
 
 
 class ReadBuffer:
@@ -33,7 +35,7 @@ class ReadBuffer:
         self._owner = owner
         self.frame_limit = frame_limit
         """The largest frame that is accepted, in bytes."""
-        self._view = table.shared_buffer
+        self._view = _NOTHING
         self._is_own = False
         self._start = 0
         self._end = 0
@@ -114,15 +116,15 @@ class ReadBuffer:
         """Leave the buffer to the request that lies in it; return its size, to be given to `release` in the end."""
         self.keep()
         passed, rest = len(self._view), self._view[self._start : self._end]
-        self._is_own = False
         self._start, self._end = 0, len(rest)
-        if rest:
-            self._view = memoryview(bytearray(max(len(rest), READ_BUFFER_BYTES)))
-            self._view[: len(rest)] = rest
-            self._is_own = True
+        self._is_own = bool(rest)
+        self._view = memoryview(bytearray(max(len(rest), READ_BUFFER_BYTES))) if rest else _NOTHING
+        self._view[: len(rest)] = rest
+        try:
             self._count(len(self._view))
-        else:
-            self._view = self._table.shared_buffer
+        except ProtocolError:
+            self.release(passed)  # the connection is closed, and nobody else would do it
+            raise
         return passed
 
     def release(self, passed: int) -> None:
@@ -140,20 +142,22 @@ class ReadBuffer:
         """Make room for the next read; return whether there is none before requests are handled."""
         here, capacity = self._end - self._start, len(self._view)
         if here == 0:
-            was_full = self._end == capacity
+            was_full = self._end == capacity > 0
             self._start = self._end = 0
             if was_full and capacity < MAX_IDLE_READ_BUFFER_BYTES:
                 self._rebuild(2 * capacity)
             elif capacity > MAX_IDLE_READ_BUFFER_BYTES:
                 self._rebuild(MAX_IDLE_READ_BUFFER_BYTES)
-        elif (missing := self.missing_bytes()) > capacity - self._end:
+            elif not self._is_own:
+                self._view = _NOTHING
+            return False
+        if (missing := self.missing_bytes()) > capacity - self._end:
             if here + missing <= capacity:
                 self._rebuild(capacity)
             elif self._end == capacity:
                 # Memory is allocated as bytes arrive, not as announced by a header.
                 self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
-        if self._end:
-            self.keep()
+        self.keep()
         return self._end == len(self._view)
 
     def shrink(self, *, to_nothing: bool) -> None:
@@ -161,32 +165,31 @@ class ReadBuffer:
         if self._start != self._end or not self._is_own:
             return
         if to_nothing:
-            self._is_own = False
-            self._count(-len(self._view))
+            self.close()
         elif len(self._view) > READ_BUFFER_BYTES:
             self._rebuild(READ_BUFFER_BYTES)
 
     def close(self) -> None:
         """Drop what is here; buffers of requests that still run are released when they end."""
-        if self._is_own:
-            self._is_own = False
-            self._count(-len(self._view))
+        owned = len(self._view) if self._is_own else 0
+        self._is_own = False
+        self._view = _NOTHING
         self._start = self._end = 0
-        self._view = memoryview(b"")
+        self._count(-owned)
 
     def _rebuild(self, capacity: int) -> None:
-        here = self._end - self._start
-        if capacity == len(self._view):
-            self._view[:here] = self._view[self._start : self._end]
-        else:
-            self._count(capacity - (len(self._view) if self._is_own else 0))
-            view = memoryview(bytearray(capacity))
-            view[:here] = self._view[self._start : self._end]
-            self._view = view
+        here, former = self._end - self._start, self._view
+        was_own = self._is_own
+        if capacity != len(former):
+            self._view = memoryview(bytearray(capacity))
             self._is_own = True
+        self._view[:here] = former[self._start : self._end]
         self._start, self._end = 0, here
+        if self._view is not former:
+            self._count(capacity - (len(former) if was_own else 0))
 
     def _count(self, more: int) -> None:
+        """Count memory, after it has been taken: if there is too much in all, `close` must give it back."""
         self.counted_bytes += more
         try:
             self._table.memory.change(more, self._owner)

@@ -351,7 +351,9 @@ class ClassicMember(GroupClient):
             raise AgainError(ErrorCode.of(answer.error_code))
         share = decode_share(answer.assignment)
         owner, world, generation = self.instance_id or self.member_id, self.world, self.generation
-        if self.pauses == pauses:  # else the group may have gone on without it
+        # While it was paused its session may have ended, and the group gone on without it: then it hears of the former
+        # generation late, as of any that was answered before. What was answered is judged where that is done.
+        if self.pauses == pauses:
             world.judge(lambda: world.groups.synced(self.plan.group_id, KNOWS_BETTER, generation, owner, share))
         return share
 

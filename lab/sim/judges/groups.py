@@ -248,11 +248,14 @@ class _Observer:
     async def _fetch(
         self, fetch: Callable[..., Waiting[Body]], broker: Broker, request: Request, wanted: Any, *rest: Any
     ) -> Body:
-        partitions, group_id = broker.groups.partitions, wanted.group_id
+        partitions, group_id, judged = broker.groups.partitions, wanted.group_id, None
         if group_id in self._judged and partitions.error_of(group_id) is ErrorCode.NONE:
             wrong = what_is_wrong(self._world, broker.groups, group_id)
-            self._when_told = partial(self._judge_offsets, wrong)
-        return await fetch(broker, request, wanted, *rest)
+            self._when_told = judged = partial(self._judge_offsets, wrong)
+        body = await fetch(broker, request, wanted, *rest)
+        if self._when_told is judged:
+            self._when_told = None
+        return body
 
     def _judge_offsets(self, wrong: str | None) -> None:
         if wrong is not None:

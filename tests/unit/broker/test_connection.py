@@ -7,13 +7,14 @@ import queue
 import random
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite import dispatch
-from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.request import CloseConnectionError, Request
 from sparkonce.broker_lite.server.limits import MAX_UNANSWERED_WRITES
 from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol import apis, fetch, frames, produce
@@ -303,24 +304,30 @@ def test_a_disk_that_fails_is_told_in_the_log(
     assert "API_VERSIONS from 127.0.0.1" in caplog.text
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_answers_keep_the_order_of_their_requests(
     kafka_broker: EmbeddedBroker, clients: list[Client], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Writes that wait for followers overlap, and may be ready in any order; some are answered at once."""
+    """Writes that wait for followers overlap, and may be ready in any order; some are ready at once, some unanswered.
+
+    The last one fails at once in a way that closes the connection, which is its turn like any response.
+    """
     rng = random.Random(seed)
     count = MAX_UNANSWERED_WRITES + 4
     promises: list[Promise[None]] = [Promise() for _ in range(count)]
-    at_once = {number for number in range(count) if rng.random() < 0.3}
+    at_once = {number for number in range(count) if rng.random() < 0.3} | {count - 1}
+    silent = {number for number in range(count) if rng.random() < 0.2}
     begun: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    async def handle(_: object, request: Request) -> list[bytes]:
+    async def handle(_: object, request: Request) -> list[bytes] | None:
         number = request.correlation_id
         begun.put(number)
+        if number == count - 1:
+            raise CloseConnectionError("the last one fails")
         if number not in at_once:
             request.overlaps = True
             await promises[number]
-        return [b"%d" % number]
+        return None if number in silent else [b"%d" % number]
 
     monkeypatch.setattr(dispatch, "handle", handle)
     client = clients[0]
@@ -329,15 +336,18 @@ def test_answers_keep_the_order_of_their_requests(
         client.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"v")))
     loop = kafka_broker._runner._loop  # type: ignore[union-attr]
     assert loop is not None
-    waiting: list[int] = []
-    for _ in range(count):
-        waiting.append(begun.get(timeout=30))
-        if len(waiting) == MAX_UNANSWERED_WRITES:  # no more begin before the first is answered
-            rng.shuffle(waiting)
-            for number in waiting:
-                loop.call_soon_threadsafe(promises[number].complete, None)
-            waiting.clear()
-    for number in waiting:
+    first_waiting = min(set(range(count)) - at_once)
+    ahead = range(min(first_waiting + MAX_UNANSWERED_WRITES, count))
+    assert [begun.get(timeout=30) for _ in ahead] == list(ahead)
+    rounds = threading.Semaphore(0)
+    for _ in range(3):
+        loop.call_soon_threadsafe(rounds.release)
+        rounds.acquire()
+    assert begun.empty(), "no more begin before the first is answered"
+    order = list(range(count))
+    rng.shuffle(order)
+    for number in order:
         loop.call_soon_threadsafe(promises[number].complete, None)
-    answers = [client.answer(ApiKey.PRODUCE, 9) for _ in range(count)]
-    assert answers == [(number, b"%d" % number) for number in range(count)]
+    answers = [client.answer(ApiKey.PRODUCE, 9) for number in range(count - 1) if number not in silent]
+    assert answers == [(number, b"%d" % number) for number in range(count - 1) if number not in silent]
+    assert client.is_closed()
