@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; return the exit status."""
+    gc.disable()  # until all modules are loaded there is nothing to collect
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     from sparkonce.kafka.protocol.light_start import keep_asyncio_light, keep_crc32c_light, keep_kafka_light
 
@@ -93,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce broker: {error}", file=sys.stderr)
         return 1
     finally:  # the process may be a caller's, which has its own log
+        gc.enable()
         for handler in handlers:
             handler.removeFilter(rate)
     return 0
@@ -232,14 +234,14 @@ class _Parent:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(prog="python -m sparkonce.broker_lite", description="Run a broker until SIGTERM.")
     # With a fixed width argparse does not import shutil, and with it compression modules that a start does not need.
-    parser.formatter_class = partial(argparse.HelpFormatter, width=80)
+    narrow = partial(argparse.HelpFormatter, width=80)
+    description = "Run a broker until SIGTERM."
+    parser = argparse.ArgumentParser("python -m sparkonce.broker_lite", None, description, formatter_class=narrow)
     add_arguments(parser)
     parser.formatter_class = argparse.HelpFormatter
     return run(parser.parse_args(arguments))
 
 
 if __name__ == "__main__":
-    gc.disable()  # until all modules are loaded there is nothing to collect
     sys.exit(main())

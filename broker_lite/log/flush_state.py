@@ -108,14 +108,19 @@ class FlushState:
             self._fail(error)
             raise
 
-    def flush(self, active: File, end_offset: int, now_ms: int) -> None:
-        """Flush all segments up to `end_offset`, the active one's end. Raises OSError if that fails or has failed."""
+    def flush(self, active: File | None, end_offset: int, now_ms: int) -> None:
+        """Flush all segments up to `end_offset`, the active one's end; `active` is None if that one is flushed.
+
+        Raises:
+            OSError: if that fails or has failed.
+        """
         if self.failure is not None:
             raise OSError(self.failure.errno, f"an earlier flush has failed: {self.failure}")
         while self._pending:
             self.wait(self._pending.popleft()[1])
         try:
-            active.flush()
+            if active is not None:
+                active.flush()
         except OSError as error:
             self._fail(error)
             raise

@@ -120,6 +120,11 @@ class LeaderEpochs:
         index = bisect_right([entry.start_offset for entry in self._entries], offset)
         return self._entries[index - 1].epoch if index else -1
 
+    def wait(self) -> None:
+        """Wait until the file is flushed. Raises OSError if that has failed."""
+        if self._flush is not None:
+            self._flush.result()
+
     def _write(self, entries: list[EpochStart]) -> None:
         if self._unmade:
             self._entries = entries

@@ -82,6 +82,8 @@ class LocalLog:
         """The future content of `partition.metadata`, until the directory is created."""
         self._unflushed_names: tuple[str, ...] = ()
         """The parent directories of this log's directory and files that may not be flushed yet."""
+        self._is_unchanged = False
+        """Whether its files are as a clean stop left them, so that the next one need not flush them."""
         self.leader_epochs = LeaderEpochs(storage, directory, unmade=metadata is not None)
         self.producers = ProducerStates()
         self._segments: list[Segment] = []
@@ -281,6 +283,7 @@ class LocalLog:
 
     def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
         """Write a batch that has its offset; returns its segment."""
+        self._is_unchanged = False
         end = self.log_end_offset
         if not end <= last_offset - header.last_offset_delta <= last_offset:
             raise broken("offsets-in-order", f"{self.directory}: a batch that ends at {last_offset} comes at {end}")
@@ -422,6 +425,7 @@ class LocalLog:
         base_offset = self.log_end_offset
         if old.base_offset == base_offset:
             return old  # it is empty
+        self._is_unchanged = False
         old.write_indexes()
         written = [*old.paths(), self._write_snapshot()]
         if self._flushes.recovery_point == base_offset:
@@ -448,31 +452,6 @@ class LocalLog:
         if self._flushes.due(now_ms, self.config.flush_ms):
             with contextlib.suppress(OSError):
                 self.flush(now_ms)
-
-    def begin_close(self) -> Flush | None:
-        """Write the indexes, and a producer snapshot at the log end offset, and begin to flush all that is unflushed.
-
-        Raises:
-            OSError: if that fails.
-        """
-        if self._unmade is not None:
-            return None
-        self._segments[-1].write_indexes()
-        names = self._unflushed_names or (self.directory,)
-        return self._storage.flush_later([*self._segments[-1].paths(), self._write_snapshot(), *names])
-
-    def close(self, now_ms: int, begun: Flush | None = None) -> None:
-        """Close cleanly, once everything is flushed; `begun` is what `begin_close` returned, if it was called.
-
-        Raises:
-            OSError: if that fails, or a flush has failed before; then the log is not closed.
-        """
-        flush = self.begin_close() if begun is None else begun
-        if flush is not None:
-            flush.result()
-            self._unflushed_names = ()
-            self.flush(now_ms)
-        self.abandon()
 
     def abandon(self) -> None:
         """Close all files without flushing."""
@@ -523,6 +502,7 @@ class LocalLog:
         cleaned.rename("")
 
     def _delete(self, segments: Sequence[Segment], now_ms: int, keep_snapshot: int = -1) -> None:
+        self._is_unchanged = False
         self.deleted.add(segments, now_ms, self.config.file_delete_delay_ms)
         for segment in segments:
             if segment.base_offset != keep_snapshot:
@@ -535,13 +515,16 @@ class LocalLog:
 
     def _load(self, now_ms: int, recovery_point: int, log_start_offset: int, clean: bool, holes_allowed: bool) -> None:
         names = self._storage.list_directory(self.directory)
+        self._is_unchanged = clean
         if any(name.endswith((CLEANED, SWAP, DELETED)) for name in names):
+            self._is_unchanged = False
             finish_swaps(self._storage, self.directory, self.config, now_ms)
             names = self._storage.list_directory(self.directory)
         stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX) and is_log_file(name)]
         for base_offset in sorted(map(int, stems)):
             self._segments.append(Segment(self._storage, self.directory, base_offset, self.config, now_ms))
         if not self._segments:
+            self._is_unchanged = False
             self._segments.append(Segment.create(self._storage, self.directory, log_start_offset, self.config, now_ms))
         self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         if clean:
@@ -589,6 +572,7 @@ class LocalLog:
         logger.warning(
             "%s: its start %d is beyond its end, so nothing in it counts", self.directory, self.log_start_offset
         )
+        self._is_unchanged = False
         for segment in self._segments:
             segment.remove()
         begun = Segment.create(self._storage, self.directory, self.log_start_offset, self.config, now_ms)

@@ -433,7 +433,7 @@ class LogManager:
                 pass
             for name, (topic_id, _) in list(self._prepared.items()):
                 self.end_preparation(name, topic_id)
-            failures = close_together(self._partitions(), now_ms)
+            failures = close_together(self._storage, self._partitions(), now_ms)
             self.checkpoint()
             if not self._is_written:
                 self._write_topics()

@@ -15,7 +15,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.assertions import beyond_end
@@ -29,6 +29,7 @@ from sparkonce.broker_lite.log.recovery import (
     snapshot_offsets,
 )
 from sparkonce.broker_lite.log.segment import Segment, file_name
+from sparkonce.broker_lite.log.storage import FLUSHERS
 from sparkonce.kafka.protocol.control_records import read_end_marker
 from sparkonce.kafka.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
 from sparkonce.kafka.protocol.legacy_records import check_any
@@ -44,8 +45,6 @@ __all__ = ["HIGH_WATERMARK", "Appended", "OverlappingBatchError", "PartitionLog"
 
 HIGH_WATERMARK: Final = -1
 """Passed to `delete_records`: delete up to the high watermark."""
-_CLOSED_AT_ONCE: Final = 16
-"""Of so many logs the files are flushed together when the broker stops; their descriptors are open meanwhile."""
 
 
 class OverlappingBatchError(KafkaError):
@@ -269,6 +268,7 @@ class PartitionLog(LocalLog):
         """
         if self._unfinished_truncation is None:
             return
+        self._is_unchanged = False
         index, position = self._unfinished_truncation
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, self.log_end_offset)
@@ -284,10 +284,35 @@ class PartitionLog(LocalLog):
         self._finish_truncation()
         return super().roll(now_ms)
 
-    def begin_close(self) -> Flush | None:
-        """See `LocalLog`. Finishes a truncation first, as `roll`."""
+    def begin_close(self) -> list[str]:
+        """Write the indexes, and a producer snapshot at the log end offset; return the paths of what is unflushed.
+
+        Raises:
+            OSError: if that fails.
+        """
         self._finish_truncation()
-        return super().begin_close()
+        if self._unmade is not None or self._is_unchanged:
+            return []
+        self._segments[-1].write_indexes()
+        names = self._unflushed_names or (self.directory,)
+        return [*self._segments[-1].paths(), self._write_snapshot(), *names]
+
+    def end_close(self, now_ms: int, flush: Flush | None) -> None:
+        """Close when the flush of what `begin_close` returned has ended.
+
+        Raises:
+            OSError: if that fails, or a flush has failed before; then the log is not closed.
+        """
+        if flush is not None:
+            flush.result()
+        self.leader_epochs.wait()
+        self._flushes.flush(None, self.log_end_offset, now_ms)
+        self.abandon()
+
+    def close(self, now_ms: int) -> None:
+        """Close cleanly. Raises OSError as `begin_close` and `end_close`."""
+        paths = self.begin_close()
+        self.end_close(now_ms, self._storage.flush_later(paths) if paths else None)
 
     def begin_at(self, offset: int) -> None:
         """Drop everything and begin, empty, at `offset`. Raises OSError if a file cannot be created."""
@@ -295,6 +320,7 @@ class PartitionLog(LocalLog):
             self._begin_at(offset)
 
     def _begin_at(self, offset: int) -> None:
+        self._is_unchanged = False
         self.make()
         for each in snapshot_offsets(self._storage, self.directory):
             self._storage.remove(f"{self.directory}/{file_name(each, SNAPSHOT_SUFFIX)}")
@@ -358,21 +384,22 @@ class PartitionLog(LocalLog):
             self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if safe <= marker < end)
 
 
-def close_together(logs: Iterable[PartitionLog], now_ms: int) -> list[OSError]:
-    """Close logs cleanly, and flush many of them at a time; return the errors of those that could not be."""
+def close_together(storage: Storage, logs: Iterable[PartitionLog], now_ms: int) -> list[OSError]:
+    """Close logs cleanly, and flush their files together; return the errors of those that could not be."""
     failures: list[OSError] = []
-    left = iter(logs)
-    while some := list(islice(left, _CLOSED_AT_ONCE)):
-        begun: list[tuple[PartitionLog, Flush | None]] = []
-        for log in some:
+    parts: list[tuple[list[PartitionLog], dict[str, None]]] = [([], {}) for _ in range(FLUSHERS)]
+    for (begun, paths), log in zip(cycle(parts), logs):
+        try:
+            paths.update(dict.fromkeys(log.begin_close()))
+            begun.append(log)
+        except OSError as error:
+            failures.append(error)
+            log.abandon()
+    flushes = [storage.flush_later(tuple(paths)) if paths else None for _, paths in parts]
+    for (begun, _), flush in zip(parts, flushes, strict=True):
+        for log in begun:
             try:
-                begun.append((log, log.begin_close()))
-            except OSError as error:
-                failures.append(error)
-                log.abandon()
-        for log, flush in begun:
-            try:
-                log.close(now_ms, flush)
+                log.end_close(now_ms, flush)
             except OSError as error:
                 failures.append(error)
                 log.abandon()

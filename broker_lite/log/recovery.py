@@ -147,7 +147,7 @@ def rebuild_transaction_index(storage: Storage, directory: str, segments: Sequen
     states, start = _states_before(storage, directory, segment.base_offset)
     if start < end_offset:
         _replay(states, segments[: index + 1], start, _note_aborted(segment.base_offset))
-    segment.write_transaction_index()
+    segment.write_transaction_index(durable=True)  # no clean stop flushes it
 
 
 def ended_transactions(

@@ -358,21 +358,22 @@ class Segment:
         self.truncate(position)
         self.reset_transaction_index()
         self._rebuild_indexes()
+        self.write_indexes()
 
-    def write_indexes(self) -> None:
-        """Write the indexes to their files, with a last entry for the latest timestamp; without flushing."""
-        self.write_transaction_index()
+    def write_indexes(self, *, durable: bool = False) -> None:
+        """Write the indexes to their files, with a last entry for the latest timestamp; flushed if `durable`."""
+        self.write_transaction_index(durable=durable)
         if self._offset_index is None or self._time_index is None:
             return  # never loaded, so never changed
         self._time_index.maybe_append(*self.max_timestamp)
-        self._storage.write(self._name(OFFSET_INDEX_SUFFIX), self._offset_index.encode(), durable=False)
-        self._storage.write(self._name(TIME_INDEX_SUFFIX), self._time_index.encode(), durable=False)
+        self._storage.write(self._name(OFFSET_INDEX_SUFFIX), self._offset_index.encode(), durable=durable)
+        self._storage.write(self._name(TIME_INDEX_SUFFIX), self._time_index.encode(), durable=durable)
 
-    def write_transaction_index(self) -> None:
+    def write_transaction_index(self, *, durable: bool = False) -> None:
         """Write the transaction index to its file, which does not exist while the index is empty."""
         if self._transaction_index:
             path = self._name(TRANSACTION_INDEX_SUFFIX)
-            self._storage.write(path, self._transaction_index.encode(), durable=False)
+            self._storage.write(path, self._transaction_index.encode(), durable=durable)
 
     def close(self) -> None:
         """Close the file."""
@@ -415,6 +416,7 @@ class Segment:
         except (CorruptIndexError, FileNotFoundError) as error:
             logger.warning("%s: building the indexes again: %s", self._path, error)
             self._rebuild_indexes()
+            self.write_indexes(durable=True)  # no clean stop flushes them
             return
         self._offset_index, self._time_index = offset_index, time_index
         self._bytes_since_entry = self.size - offset_index.last_position
@@ -427,4 +429,3 @@ class Segment:
         except OSError:
             self._offset_index = self._time_index = self._max = None  # all or none: a failed load is retried
             raise
-        self.write_indexes()

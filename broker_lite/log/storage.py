@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sparkonce.broker_lite.log.file_system import FileSystem
 from sparkonce.kafka.protocol.primitives import Buffer
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 _OPEN_TRIES = 50
 _OPEN_AGAIN_S = 0.1
-_FLUSHERS = 8
+FLUSHERS: Final = 8
 """Flushes at a time; a file system writes its journal once for all that wait for it."""
+_MANY_PATHS = 128
+"""So many files at once are flushed with the whole file system, if possible."""
 _OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 _UNLOCKED = struct.pack("h", fcntl.F_UNLCK)
 """The `l_type` by which the kernel reports that the lock is free."""
@@ -273,6 +276,8 @@ class DiskStorage:
 
     def __init__(self) -> None:
         self._flusher: ThreadPoolExecutor | None = None
+        self._file_systems: dict[int, FileSystem] = {}
+        """Those in which a file is locked, by device."""
         self.gate = WriteGate()
 
     def open(self, path: str) -> File:
@@ -317,8 +322,23 @@ class DiskStorage:
         if self._flusher is None:
             from concurrent.futures import ThreadPoolExecutor  # slow to import, and not every broker needs it
 
-            self._flusher = ThreadPoolExecutor(_FLUSHERS, "log-flusher")
-        return self._flusher.submit(_flush_paths, tuple(paths))
+            self._flusher = ThreadPoolExecutor(FLUSHERS, "log-flusher")
+        return self._flusher.submit(self._flush, tuple(paths))
+
+    def _flush(self, paths: tuple[str, ...]) -> None:
+        if len(paths) >= _MANY_PATHS and self._flush_file_systems(paths):
+            return
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: nothing to flush
+                _flush_path(path, _open_patiently)
+
+    def _flush_file_systems(self, paths: tuple[str, ...]) -> bool:
+        """Flush the file systems that hold the files; False if each must be, as where links lead elsewhere."""
+        devices = set()
+        for directory in {os.path.dirname(path) for path in paths}:
+            with contextlib.suppress(FileNotFoundError):
+                devices.add(os.stat(directory).st_dev)
+        return devices <= self._file_systems.keys() and all(self._file_systems[each].flush() for each in devices)
 
     def list_directory(self, path: str) -> list[str]:
         """See `Storage`."""
@@ -351,6 +371,10 @@ class DiskStorage:
 
     def lock(self, path: str) -> Lock:
         """See `Storage`."""
+        directory = os.path.dirname(path)
+        device = os.stat(directory).st_dev
+        if device not in self._file_systems:
+            self._file_systems[device] = FileSystem(directory)
         return DiskLock(path)
 
     def is_locked(self, path: str) -> bool:
@@ -376,12 +400,8 @@ class DiskStorage:
         if self._flusher is not None:
             self._flusher.shutdown(wait=True)
             self._flusher = None
-
-
-def _flush_paths(paths: tuple[str, ...]) -> None:
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: nothing to flush
-            _flush_path(path, _open_patiently)
+        while self._file_systems:
+            self._file_systems.popitem()[1].close()
 
 
 def _open(path: str) -> int:

@@ -9,11 +9,9 @@ quietly, wherever they write; a usage error is printed with the usage of its sub
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from sparkonce.jobs.shared.command_line import run_command
@@ -56,6 +54,19 @@ COMMANDS = (
 _HELP = frozenset({"-h", "--help"})
 
 
+class _Version(argparse.Action):
+    """Prints the version; looking it up takes too long to do it for every command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **more)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"sparkonce {version('sparkonce')}")
+        parser.exit()
+
+
 class _Subparser(argparse.ArgumentParser):
     """Reports unknown arguments itself; argparse would leave that to the parser of the whole command."""
 
@@ -89,6 +100,8 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser = _parser(lambda command: command.name == chosen, sparing=not _HELP.isdisjoint(words))
     names = [command.name for command in COMMANDS]
     if chosen is not None and chosen not in names:
+        import difflib
+
         near = difflib.get_close_matches(chosen, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`sparkonce --help` lists them"
         parser.error(f"there is no command {chosen!r}: {hint}")
@@ -103,7 +116,7 @@ def whole_parser() -> argparse.ArgumentParser:
 def _parser(wanted: Callable[[Command], bool], *, sparing: bool) -> argparse.ArgumentParser:
     description = "Kafka to Delta Lake, or to Kafka, with Spark, exactly once."
     parser = argparse.ArgumentParser(prog="sparkonce", description=description)
-    parser.add_argument("--version", action="version", version=f"sparkonce {version('sparkonce')}")
+    parser.add_argument("--version", action=_Version, help="show program's version number and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Subparser)
     for command in COMMANDS:
         subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
