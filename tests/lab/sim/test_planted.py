@@ -34,7 +34,7 @@ FOUND_BY = {
 }
 CORES_FOUND_BY = {
     "given-before-given-up": 37,
-    "shares-told-at-once": 134,
+    "shares-told-at-once": 223,
     "truncate-to-high-watermark": 0,
     "confirmed-in-sync-only": 8,
     "expand-before-epoch-start": 92,

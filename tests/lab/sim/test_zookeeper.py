@@ -18,8 +18,8 @@ from sparkonce.broker_lite.server.zookeeper_session import BadVersionError, Node
 FOUND_BY = {
     "decided-at-once": (0, "decided-is-written"),
     "beats-are-reads": (86, "out-of-session"),
-    "lease-without-margin": (6, "generations-rise"),
-    "session-kept": (6, "generations-rise"),
+    "lease-without-margin": (86, "out-of-session"),
+    "session-kept": (15, "out-of-session"),
     "decision-without-versions": (4, "one-controller"),
     "controller-epoch-unchecked": (0, "one-controller"),
     "proposals-forgotten": (10, "safe-in-sync"),
