@@ -16,7 +16,7 @@ from sparkonce.broker_lite.node.request import Body, Request
 
 @by_the_controller
 async def handle(broker: Broker, request: Request) -> Body:
-    """Replace all of a resource's own settings by those of the request."""
+    """Replace all of a resource's own settings by those of the request, whatever values it has."""
 
     def values(resource: Any) -> NewValues:
         return lambda _before, _known: {each.name: given_value(each) for each in resource.configs}

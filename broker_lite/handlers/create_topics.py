@@ -125,7 +125,11 @@ async def _plan(
 
 
 async def _make(broker: Broker, request: Request, planned: Mapping[str, Planned]) -> dict[str, uuid.UUID | KafkaError]:
-    """Let the controller create the topics, in one write; return their ids."""
+    """Let the controller create the topics, in one write; return their ids.
+
+    A standalone broker creates their logs before that, so that a full disk is an error of the request (`prepare`), and
+    removes those of topics that are not created after all (`end_preparation`).
+    """
     role = broker.member.controller
     made: dict[str, uuid.UUID | KafkaError] = {}
     ids = {name: broker.new_uuid() for name in planned}

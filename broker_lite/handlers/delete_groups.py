@@ -12,7 +12,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 async def handle(broker: Broker, request: Request) -> Body:
-    """Delete groups without members, and their offsets."""
+    """Delete groups without members, and their offsets; a client that goes ends this between two groups."""
     wanted = request.message()
     errors = []
     for group_id in wanted.groups_names:

@@ -25,7 +25,7 @@ class Change(IntEnum):
 
 @by_the_controller
 async def handle(broker: Broker, request: Request) -> Body:
-    """Change single settings."""
+    """Change single settings; `change_resources` finds each resource's values, and stores what `_changed` returns."""
 
     def values(resource: Any) -> NewValues:
         return lambda before, known: _changed(resource.configs, before, known)

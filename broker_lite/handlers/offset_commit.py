@@ -22,7 +22,7 @@ TOPIC_ID_FROM = 10
 
 
 async def handle(broker: Broker, request: Request) -> Body:
-    """Commit a group's offsets; acknowledged once they are in the log."""
+    """Commit a group's offsets; acknowledged once they are replicated."""
     wanted, version = request.message(), request.version
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id) or _group_error(broker, wanted, version)
     commits: dict[tuple[str, int], CommittedOffset | None] = {}
