@@ -1,4 +1,4 @@
-"""A real ZooKeeper for tests: Debian's package, on a free port of the loopback address, which can be killed."""
+"""A real ZooKeeper for tests: Debian's package, on a free port, which can be killed."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ START_TIMEOUT_S: Final = 60.0
 
 
 class ZooKeeper:
-    """One server, from construction to `close`; a context manager."""
+    """One server, from construction to `close`; a context manager. `host` is the address that it listens on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self._folder = folder
+        self._host = host
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
             "dataDir": folder / "data",
             "clientPort": self.port,
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": host,
             "tickTime": TICK_MS,
             "maxSessionTimeout": MAX_SESSION_MS,
             "admin.enableServer": "false",
@@ -49,7 +50,7 @@ class ZooKeeper:
     @property
     def address(self) -> str:
         """Where it is reached."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def place(self) -> str:
@@ -65,7 +66,7 @@ class ZooKeeper:
         waiting, tries = threading.Event(), int(START_TIMEOUT_S / 0.05)
         for _ in range(tries):
             assert self._process.poll() is None, (self._folder / "log").read_text()
-            if _answers(self.port):
+            if _answers(self._host, self.port):
                 return
             waiting.wait(0.05)
         raise AssertionError(f"ZooKeeper does not answer: {(self._folder / 'log').read_text()}")
@@ -86,10 +87,10 @@ class ZooKeeper:
         self.close()
 
 
-def _answers(port: int) -> bool:
+def _answers(host: str, port: int) -> bool:
     """Whether it serves: it answers `srvr`, the one command that is allowed by default."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"srvr")
             return b"Mode:" in connection.recv(4096)
     except OSError:
