@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
@@ -27,9 +27,12 @@ START_TIMEOUT_S: Final = 60.0
 
 
 class ZooKeeper:
-    """One server, from construction to `close`; a context manager. `host` is the address that it listens on."""
+    """One server, from construction to `close`; a context manager.
 
-    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+    `host` is the address that it listens on. With several `hosts` it is one of as many servers, all started at a time.
+    """
+
+    def __init__(self, folder: Path, host: str = "127.0.0.1", hosts: Sequence[str] = ()) -> None:
         self._folder = folder
         self._host = host
         self.port = free_port()
@@ -44,6 +47,11 @@ class ZooKeeper:
             "admin.enableServer": "false",
             "fsync.warningthresholdms": 60_000,
         }
+        if hosts:
+            settings |= {f"server.{number}": f"{each}:2888:3888" for number, each in enumerate(hosts, 1)}
+            settings |= {"initLimit": 100, "syncLimit": 10}
+            (folder / "data").mkdir()
+            (folder / "data" / "myid").write_text(f"{hosts.index(host) + 1}")
         (folder / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.start()
 
@@ -60,7 +68,7 @@ class ZooKeeper:
     def start(self) -> None:
         """Start on the same port and data."""
         command = ["java", *QUICK_JVM, "-Xmx128m", "-cp", str(JAR)]
-        command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(self._folder / "zoo.cfg")]
+        command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._folder / "zoo.cfg")]
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         waiting, tries = threading.Event(), int(START_TIMEOUT_S / 0.05)

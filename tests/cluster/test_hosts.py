@@ -1,9 +1,9 @@
-"""Three brokers and their ZooKeeper on hosts of their own, whose network and clocks are bad, while clients work.
+"""Three brokers on hosts of their own, whose network and clocks are bad, while clients of all kinds work.
 
-The hosts are network namespaces behind a switch (`lab.hosts`). What is between them is lost in one direction or both,
-delayed or dropped at random; their clocks are apart, and are set; brokers are killed. As in `test_fire.py`, the history
-checker judges what idempotent and transactional producers and a group say and what final readers find, and the files
-are held to the simulator's invariants. `-rP` shows the faults, with how long each lasted, and the result.
+The hosts are network namespaces behind a switch (`lab.hosts`). What is between them is cut in one direction or both,
+or slow and lossy; their clocks are apart, and are set; brokers and ZooKeeper are killed. ZooKeeper is one server on a
+host of its own, or three, beside the brokers. As in `test_fire.py` the history checker judges what the clients say, and
+the files are held to the simulator's invariants. `pytest -rP` shows the faults, how long each lasted, and the result.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab.history import judge, read_history
+from lab.history import Verdict
 from lab.hosts.clocks import WallClock
 from lab.hosts.network import Host, Network, missing_reason
 from lab.hosts.switch import CUT, Direction, Quality
@@ -31,27 +31,26 @@ from lab.peers import missing_kafka_reason
 from sparkonce.broker_lite.cluster.watching import WatchedImage
 from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver
 from tests.cluster.files import check_files
-from tests.interop.verifiable_clients import Client
+from tests.cluster.fire import PARTITIONS, TOPIC, Clients
 from tests.kafka_files import assert_kafka_finds_nothing_wrong, partitions_below
 from tests.zookeeper import CHROOT, ZooKeeper, need_zookeeper
 
-TOPIC = "t"
-PARTITIONS = 3
 BROKERS = ("1", "2", "3")
 ZOOKEEPER = "zookeeper"
 CLIENTS = "clients"
 PORT = 9092
 PROGRESS = 50
-"""Records that each producer must have acknowledged between two faults."""
+"""Records of each producer that must be acknowledged between two faults."""
 SHORTEST_S, LONGEST_S = 1.0, 6.0
 """Shorter and longer than sessions with ZooKeeper and with the controller."""
 IN_SYNC_WITHIN_S = 120.0
 APART_S = 300.0
-"""The clocks of two hosts differ by twice that at most."""
+"""How far the time of day of a host is ahead or behind at most."""
 DAY_S = 86_400
 USUAL = Quality(delay_s=0.0005, jitter_s=0.001, loss=0.002)
 SLOW = Quality(delay_s=0.05, jitter_s=0.1, loss=0.05)
 CONFIG = {
+    "port": PORT,
     "min.insync.replicas": 2,
     "num.partitions": PARTITIONS,
     "default.replication.factor": 3,
@@ -63,51 +62,59 @@ CONFIG = {
     "replica.lag.time.max.ms": 3_000,
     "zookeeper.session.timeout.ms": 2_500,
 }
-TRANSACTION_TIMEOUT_S: Final = 900
-"""More than clocks are apart: a new coordinator counts from the time of day at which the former one saw the producer."""
+TRANSACTION_TIMEOUT_MS = 900_000
+"""More than clocks are apart, as the next coordinator compares with the time at which the last one saw the producer."""
 
 
-def to_and_from(one: str, others: tuple[str, ...]) -> set[Direction]:
+def both_ways(one: str, *others: str) -> set[Direction]:
     return {(one, other) for other in others} | {(other, one) for other in others}
 
 
-def cut_directions(kind: str, victim: str, other: str) -> set[Direction]:
-    """Return the directions that a partition of this kind cuts; none for other faults."""
-    everybody = tuple(name for name in (*BROKERS, ZOOKEEPER, CLIENTS) if name != victim)
-    match kind:
-        case "one-way":
-            return {(victim, other)}
-        case "both-ways":
-            return to_and_from(victim, (other,))
-        case "to-zookeeper":
-            return {(victim, ZOOKEEPER)}
-        case "from-zookeeper":
-            return {(ZOOKEEPER, victim)}
-        case "no-zookeeper":
-            return to_and_from(victim, (ZOOKEEPER,))
-        case "mute":
-            return {(victim, each) for each in everybody}
-        case "deaf":
-            return {(each, victim) for each in everybody}
-        case "alone":
-            return to_and_from(victim, everybody)
-    return set()
+def all_but(name: str) -> list[str]:
+    return [each for each in (*BROKERS, ZOOKEEPER, CLIENTS) if each != name]
 
 
-FAULTS = (
-    "one-way",
-    "both-ways",
-    "to-zookeeper",
-    "from-zookeeper",
-    "no-zookeeper",
-    "mute",
-    "deaf",
-    "alone",
-    "slow",
-    "clock",
-    "kill",
-    "zookeeper-kill",
-)
+CUTS: Mapping[str, Callable[[str, str], set[Direction]]] = {
+    "one-way": lambda victim, other: {(victim, other)},
+    "both-ways": lambda victim, other: both_ways(victim, other),
+    "to-zookeeper": lambda victim, _: {(victim, ZOOKEEPER)},
+    "from-zookeeper": lambda victim, _: {(ZOOKEEPER, victim)},
+    "no-zookeeper": lambda victim, _: both_ways(victim, ZOOKEEPER),
+    "mute": lambda victim, _: {(victim, each) for each in all_but(victim)},
+    "deaf": lambda victim, _: {(each, victim) for each in all_but(victim)},
+    "alone": lambda victim, _: both_ways(victim, *all_but(victim)),
+}
+"""The directions that each kind of partition cuts, of a victim and another host."""
+FAULTS = (*CUTS, "slow", "clock", "kill", "zookeeper-kill")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    kind: str
+    victim: str
+    other: str
+    seconds: float
+    ahead_s: float
+    """To what a clock is set."""
+
+    @property
+    def is_partition(self) -> bool:
+        return self.kind in CUTS
+
+    @property
+    def directions(self) -> set[Direction]:
+        """What it makes worse, where there is such a host."""
+        if self.kind == "slow":
+            return both_ways(self.victim, *all_but(self.victim))
+        return CUTS[self.kind](self.victim, self.other) if self.is_partition else set()
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "one-way" | "both-ways":
+                return f"{self.kind} {self.victim} to {self.other}"
+            case "clock":
+                return f"clock of {self.victim} set to {self.ahead_s:+.0f} s"
+        return f"{self.kind} {self.victim}"
 
 
 class Broker:
@@ -123,15 +130,13 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        ours, theirs = os.pipe()
+        of_child, self._lifeline = os.pipe()  # the broker ends when this process does, however that happens
         with open(self._log, "ab") as log, self.host.entered():
-            self._process = subprocess.Popen(
-                [*self._command, "--parent", str(ours)], stdout=subprocess.PIPE, stderr=log, pass_fds=[ours]
-            )
-        os.close(ours)
-        self._lives = theirs  # closed with this process, which ends the broker
+            command = [*self._command, "--parent", str(of_child)]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=[of_child])
+        os.close(of_child)
 
-    def wait_started(self) -> None:
+    def wait_until_started(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         assert self._process.stdout.readline(), self._log.read_text()
@@ -139,48 +144,83 @@ class Broker:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._end()
+            self._ended()
 
     def stop(self) -> int:
         assert self._process is not None
         self._process.terminate()
-        return self._end()
+        return self._ended()
 
-    def _end(self) -> int:
+    def _ended(self) -> int:
         process, self._process = self._process, None
         assert process is not None
         assert process.stdout is not None
         code = process.wait(60)
         process.stdout.close()
-        os.close(self._lives)
+        os.close(self._lifeline)
         return code
 
 
 @dataclass
 class World:
     network: Network
-    brokers: dict[str, Broker]
-    zookeeper: ZooKeeper
-    view: ZooKeeperObserver
-    data: Path
+    servers: Mapping[str, ZooKeeper]
+    """ZooKeeper's, by their hosts."""
+    brokers: Mapping[str, Broker]
+    observer: ZooKeeperObserver
     watched: WatchedImage = field(default_factory=WatchedImage)
+
+    @property
+    def faults(self) -> list[str]:
+        return [each for each in FAULTS if ZOOKEEPER in self.servers or not each.endswith("-zookeeper")]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{each.host.address}:{PORT}" for each in self.brokers.values())
+
+    def strike(self, fault: Fault) -> None:
+        """Begin a fault."""
+        for direction in fault.directions & self.network.switch.directions:
+            self.network.switch.set_quality(direction, CUT if fault.is_partition else SLOW)
+        match fault.kind:
+            case "kill":
+                self.brokers[fault.victim].kill()
+            case "zookeeper-kill":
+                self.servers[self._server_of(fault.victim)].kill()
+            case "clock":
+                self.brokers[fault.victim].clock.set(fault.ahead_s)
+
+    def heal(self, fault: Fault) -> None:
+        """End it."""
+        for direction in fault.directions & self.network.switch.directions:
+            self.network.switch.set_quality(direction, USUAL)
+        match fault.kind:
+            case "kill":
+                self.brokers[fault.victim].start()
+                self.brokers[fault.victim].wait_until_started()
+            case "zookeeper-kill":
+                with self.network.hosts[self._server_of(fault.victim)].entered():
+                    self.servers[self._server_of(fault.victim)].start()
 
     def wait_in_sync(self) -> None:
         """Wait until all replicas are in sync, as the controller sees it; fails if its decisions break an invariant."""
         until_s, passing = time.monotonic() + IN_SYNC_WITHIN_S, threading.Event()
-        while True:
-            for step in self.view.poll():
-                self.watched.take(step)
-            image = self.watched.image
-            late = [
-                f"{image.topics[topic].name}-{number}: {state}"
-                for (topic, number), state in image.partitions()
-                if set(state.in_sync_replicas) != set(state.replicas) or state.leader < 0
-            ]
-            if not late and image.topics:
-                return
+        while late := self._late():
             assert time.monotonic() < until_s, f"not in sync after {IN_SYNC_WITHIN_S} s: {late}"
             passing.wait(0.05)
+
+    def _late(self) -> list[str]:
+        for step in self.observer.poll():
+            self.watched.take(step)
+        image = self.watched.image
+        return [
+            f"{image.topics[topic].name}-{number}: {state}"
+            for (topic, number), state in image.partitions()
+            if set(state.in_sync_replicas) != set(state.replicas) or state.leader < 0
+        ]
+
+    def _server_of(self, host: str) -> str:
+        return host if host in self.servers else ZOOKEEPER
 
 
 @pytest.fixture
@@ -189,142 +229,111 @@ def stack() -> Iterator[ExitStack]:
         yield entered
 
 
-def make_world(chance: random.Random, folder: Path, stack: ExitStack) -> World:
-    """Start everything; this thread is on the host of the clients then."""
-    network = stack.enter_context(Network((*BROKERS, ZOOKEEPER, CLIENTS), chance.getrandbits(32)))
+def make_world(places: tuple[str, ...], chance: random.Random, folder: Path, stack: ExitStack) -> World:
+    """Start everything; then this thread is on the clients' host, until the stack ends."""
+    names = dict.fromkeys((*BROKERS, *places, CLIENTS))
+    network = stack.enter_context(Network(list(names), chance.getrandbits(32)))
     for direction in network.switch.directions:
         network.switch.set_quality(direction, USUAL)
-    with network.hosts[ZOOKEEPER].entered():
-        zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper", network.hosts[ZOOKEEPER].address))
-    brokers = {}
-    for name in BROKERS:
-        clock = WallClock(folder / f"clock-{name}", chance.uniform(-APART_S, APART_S))
-        address = network.hosts[name].address
-        settings = {**CONFIG, "node.id": name, "port": PORT, "host.name": address}
-        settings["zookeeper.connect"] = zookeeper.address + CHROOT
-        monotonic_s = chance.randrange(DAY_S)
-        brokers[name] = Broker(network.hosts[name], clock, monotonic_s, folder / "data" / name, settings)
-        print(f"host {name}: time of day {clock.ahead_s:+.0f} s, monotonic {monotonic_s:+} s")
-        stack.callback(brokers[name].kill)
-        brokers[name].start()
+    servers = start_zookeeper(network, places, folder, stack)
+    connect = ",".join(each.address for each in servers.values()) + CHROOT
+    brokers = {name: make_broker(network.hosts[name], connect, chance, folder) for name in BROKERS}
     for broker in brokers.values():
-        broker.wait_started()
-    stack.enter_context(network.hosts[CLIENTS].entered())
-    admin = AdminClient({"bootstrap.servers": servers(network)})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKERS))])[TOPIC].result(60)
-    view = ZooKeeperObserver(zookeeper.address + CHROOT)
-    stack.callback(view.close)
-    return World(network, brokers, zookeeper, view, folder / "data")
-
-
-def servers(network: Network) -> str:
-    return ",".join(f"{network.hosts[name].address}:{PORT}" for name in BROKERS)
-
-
-def strike(world: World, kind: str, victim: str, other: str, seconds: float, chance: random.Random) -> None:
-    """Let a fault happen, last for a while, and end."""
-    switch, broker = world.network.switch, world.brokers[victim]
-    cut = cut_directions(kind, victim, other)
-    slow = {each for each in switch.directions if victim in each} if kind == "slow" else set()
-    for direction in cut | slow:
-        switch.set_quality(direction, CUT if direction in cut else SLOW)
-    if kind == "kill":
-        broker.kill()
-    elif kind == "zookeeper-kill":
-        world.zookeeper.kill()
-    elif kind == "clock":
-        broker.clock.set(chance.uniform(-APART_S, APART_S))
-    threading.Event().wait(seconds)
-    for direction in cut | slow:
-        switch.set_quality(direction, USUAL)
-    if kind == "kill":
+        stack.callback(broker.kill)
         broker.start()
-        broker.wait_started()
-    elif kind == "zookeeper-kill":
-        with world.network.hosts[ZOOKEEPER].entered():
-            world.zookeeper.start()
+    for broker in brokers.values():
+        broker.wait_until_started()
+    stack.enter_context(network.hosts[CLIENTS].entered())
+    observer = ZooKeeperObserver(connect)
+    stack.callback(observer.close)
+    world = World(network, servers, brokers, observer)
+    admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKERS))])[TOPIC].result(60)
+    world.wait_in_sync()
+    return world
 
 
-@pytest.mark.timeout(3600)
+def start_zookeeper(
+    network: Network, places: tuple[str, ...], folder: Path, stack: ExitStack
+) -> Mapping[str, ZooKeeper]:
+    addresses = [network.hosts[place].address for place in places]
+
+    def start(place: str) -> ZooKeeper:
+        host = network.hosts[place]
+        with host.entered():
+            return ZooKeeper(folder / f"zookeeper-{place}", host.address, addresses if len(places) > 1 else ())
+
+    with ThreadPoolExecutor(len(places)) as pool:  # none answers before most are there
+        servers = dict(zip(places, pool.map(start, places), strict=True))
+    for server in servers.values():
+        stack.callback(server.close)
+    return servers
+
+
+def make_broker(host: Host, connect: str, chance: random.Random, folder: Path) -> Broker:
+    clock = WallClock(folder / f"clock-{host.name}", chance.uniform(-APART_S, APART_S))
+    monotonic_s = chance.randrange(DAY_S)
+    print(f"host {host.name}: time of day {clock.ahead_s:+.0f} s, monotonic clock {monotonic_s:+} s")
+    settings = {**CONFIG, "node.id": host.name, "host.name": host.address, "zookeeper.connect": connect}
+    return Broker(host, clock, monotonic_s, folder / "data" / host.name, settings)
+
+
+def plan(kinds: list[str], rounds: int, chance: random.Random) -> Iterator[Fault]:
+    """Yield each kind once a round, in any order."""
+    for _ in range(rounds):
+        for kind in chance.sample(kinds, len(kinds)):
+            victim, other = chance.sample(BROKERS, 2)
+            seconds = chance.uniform(SHORTEST_S, LONGEST_S)
+            yield Fault(kind, victim, other, seconds, chance.uniform(-APART_S, APART_S))
+
+
+def endure(world: World, clients: Clients, number: int, fault: Fault) -> float:
+    """Let a fault happen, last and end, wait until all is well again, and report; returns how long it lasted."""
+    clients.wait_for_progress(PROGRESS)
+    lost, acknowledged, begun_s = world.network.switch.lost.copy(), clients.acknowledged, time.monotonic()
+    world.strike(fault)
+    threading.Event().wait(fault.seconds)
+    lasted_s, acknowledged = time.monotonic() - begun_s, clients.acknowledged - acknowledged
+    frames = sum((world.network.switch.lost - lost)[each] for each in fault.directions)
+    world.heal(fault)
+    healed_s = time.monotonic()
+    world.wait_in_sync()
+    told = f"{frames} frames lost, {acknowledged} records acknowledged"
+    print(f"{number}: {fault}: {lasted_s:.1f} s, {told}; in sync {time.monotonic() - healed_s:.1f} s later", flush=True)
+    assert frames > 0 or not fault.is_partition
+    return lasted_s
+
+
+def print_result(seed: int, lasted: list[tuple[Fault, float]], verdict: Verdict) -> None:
+    partitions = [f"{fault.kind}:{seconds:.1f}" for fault, seconds in lasted if fault.is_partition]
+    counts = f"sent={verdict.sent} acknowledged={verdict.acknowledged} unknown={verdict.unknown}"
+    print(
+        f"RESULT seed={seed} faults={len(lasted)} partitions={len(partitions)} partitions_s={','.join(partitions)} "
+        f"{counts} anomalies={len(verdict.anomalies)}"
+    )
+
+
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("rounds", [pytest.param(1, marks=pytest.mark.lab), pytest.param(10, marks=pytest.mark.soak)])
-def test_several_hosts_lose_and_double_nothing(rounds: int, tmp_path: Path, stack: ExitStack) -> None:
+@pytest.mark.parametrize("places", [(ZOOKEEPER,), BROKERS], ids=["zookeeper-apart", "zookeeper-on-each"])
+def test_nothing_is_lost_or_doubled(places: tuple[str, ...], rounds: int, tmp_path: Path, stack: ExitStack) -> None:
     need_zookeeper()
     if reason := missing_reason():
         pytest.skip(reason)
     seed = int(os.environ.get("FIRE_SEED") or random.SystemRandom().getrandbits(32))
     print(f"FIRE_SEED={seed}")
     chance = random.Random(seed)
-    world = make_world(chance, tmp_path, stack)
-    world.wait_in_sync()
-    clients: list[Client] = []
-
-    def client(module: str, name: str, *more: str) -> Client:
-        arguments = ["--bootstrap-servers", servers(world.network), "--topic", TOPIC, *more]
-        clients.append(stack.enter_context(Client(module, tmp_path / f"{name}.jsonl", *arguments)))
-        return clients[-1]
-
-    def consumer(name: str, *more: str) -> Client:
-        return client("verifiable_consumer", name, "--verbose", *more)
-
-    def producer(name: str, *more: str) -> Client:
-        return client("verifiable_producer", name, "--value-prefix", name, "--repeating-keys", "17", *more)
-
+    world = make_world(places, chance, tmp_path, stack)
     settings = tmp_path / "transactions.properties"
-    settings.write_text(f"transaction.timeout.ms={TRANSACTION_TIMEOUT_S * 1000}\n")
-    transactional = ("--transactional-id", "x", "--abort-every", "5", "--command-config", str(settings))
-    producers = [
-        producer("plain", "--throughput", "300"),
-        producer("transactions", "--throughput", "100", *transactional),
-    ]
-    readers = [consumer(name, "--group-id", "g") for name in ("first", "second")]
-    readers.append(consumer("committed", "--group-id", "c", "--isolation-level", "read_committed"))
-
-    def acknowledged() -> int:
-        return sum(each.counts.get("producer_send_success", 0) for each in producers)
-
-    partitioned_s = 0.0
-    partitions = 0
-    for number in range(rounds * len(FAULTS)):
-        if number % len(FAULTS) == 0:
-            kinds = chance.sample(FAULTS, len(FAULTS))
-        for each in producers:
-            each.wait_for("producer_send_success", each.counts.get("producer_send_success", 0) + PROGRESS)
-        kind = kinds[number % len(FAULTS)]
-        victim, other = chance.sample(BROKERS, 2)
-        seconds = chance.uniform(SHORTEST_S, LONGEST_S)
-        before_s, before = time.monotonic(), acknowledged()
-        lost = world.network.switch.lost.copy()
-        strike(world, kind, victim, other, seconds, chance)
-        after_s, during = time.monotonic(), acknowledged() - before
-        cut = cut_directions(kind, victim, other)
-        lost = {each: world.network.switch.lost[each] - lost[each] for each in cut}
-        world.wait_in_sync()
-        print(
-            f"{number}: {kind} of {victim}{f' to {other}' if other in {e[1] for e in cut} else ''}: "
-            f"{after_s - before_s:.1f} s, {sum(lost.values())} frames cut, {during} records acknowledged; "
-            f"in sync {time.monotonic() - after_s:.1f} s later",
-            flush=True,
-        )
-        assert not cut or sum(lost.values()) > 0, "the partition has cut nothing"
-        partitions += bool(cut)
-        partitioned_s += (after_s - before_s) * bool(cut)
-    for each in producers:
-        assert each.stop() == 0, each.errors.decode()
-    for isolation in ("read_uncommitted", "read_committed"):
-        final = consumer(isolation, "--assign", "--final", "--isolation-level", isolation, "--timeout", "100")
-        assert final.wait() == 0, final.errors.decode()
-    for each in readers:
-        assert each.stop() == 0, each.errors.decode()
-    verdict = judge(read_history([each.file for each in clients]))
-    print(
-        f"RESULT seed={seed} faults={rounds * len(FAULTS)} partitions={partitions} partitioned_s={partitioned_s:.1f} "
-        f"sent={verdict.sent} acknowledged={verdict.acknowledged} unknown={verdict.unknown} "
-        f"anomalies={len(verdict.anomalies)}"
-    )
+    settings.write_text(f"transaction.timeout.ms={TRANSACTION_TIMEOUT_MS}\n")
+    clients = Clients(world.bootstrap_servers, tmp_path, stack, "--command-config", str(settings))
+    faults = enumerate(plan(world.faults, rounds, chance), 1)
+    lasted = [(fault, endure(world, clients, number, fault)) for number, fault in faults]
+    verdict = clients.judge()
+    print_result(seed, lasted, verdict)
     assert verdict.anomalies == ()
-    for broker in world.brokers.values():
-        assert broker.stop() == 0
-    check_files(world.data, world.zookeeper.place)
-    stack.close()  # the network is the machine's again
+    assert [broker.stop() for broker in world.brokers.values()] == [0, 0, 0]
+    check_files(tmp_path / "data", f"zookeeper://{','.join(each.address for each in world.servers.values())}{CHROOT}")
+    stack.close()  # what follows may need the machine's own network
     if missing_kafka_reason() is None:
-        assert_kafka_finds_nothing_wrong(partitions_below(world.data), compacted=True)
+        assert_kafka_finds_nothing_wrong(partitions_below(tmp_path / "data"), compacted=True)
