@@ -16,7 +16,7 @@ import selectors
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import KeysView, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,7 +64,7 @@ class Switch:
         self._thread.start()
 
     @property
-    def directions(self) -> Collection[Direction]:
+    def directions(self) -> KeysView[Direction]:
         """Every pair of hosts, each way."""
         return self._qualities.keys()
 

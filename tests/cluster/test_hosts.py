@@ -83,9 +83,12 @@ CUTS: Mapping[str, Callable[[str, str], set[Direction]]] = {
     "mute": lambda victim, _: {(victim, each) for each in all_but(victim)},
     "deaf": lambda victim, _: {(each, victim) for each in all_but(victim)},
     "alone": lambda victim, _: both_ways(victim, *all_but(victim)),
+    "host-dies": lambda victim, _: both_ways(victim, *all_but(victim)),
 }
 """The directions that each kind of partition cuts, of a victim and another host."""
-FAULTS = (*CUTS, "slow", "clock", "kill", "zookeeper-kill")
+FAULTS = (*CUTS, "slow", "clock", "zookeeper-kill", "kill")
+KILLS = ("kill", "host-dies")
+"""With its host dies what would tell others of it: the ends of its connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,24 +186,25 @@ class World:
         for direction in fault.directions & self.network.switch.directions:
             self.network.switch.set_quality(direction, CUT if fault.is_partition else SLOW)
         match fault.kind:
-            case "kill":
+            case "kill" | "host-dies":
                 self.brokers[fault.victim].kill()
             case "zookeeper-kill":
                 self.servers[self._server_of(fault.victim)].kill()
             case "clock":
                 self.brokers[fault.victim].clock.set(fault.ahead_s)
 
-    def heal(self, fault: Fault) -> None:
-        """End it."""
-        for direction in fault.directions & self.network.switch.directions:
+    def heal(self, faults: list[Fault]) -> None:
+        """End faults that happened together."""
+        for direction in {each for fault in faults for each in fault.directions} & self.network.switch.directions:
             self.network.switch.set_quality(direction, USUAL)
-        match fault.kind:
-            case "kill":
-                self.brokers[fault.victim].start()
-                self.brokers[fault.victim].wait_until_started()
-            case "zookeeper-kill":
-                with self.network.hosts[self._server_of(fault.victim)].entered():
-                    self.servers[self._server_of(fault.victim)].start()
+        for place in {self._server_of(fault.victim) for fault in faults if fault.kind == "zookeeper-kill"}:
+            with self.network.hosts[place].entered():
+                self.servers[place].start()
+        killed = [self.brokers[fault.victim] for fault in faults if fault.kind in KILLS]
+        for broker in killed:
+            broker.start()
+        for broker in killed:
+            broker.wait_until_started()
 
     def wait_in_sync(self) -> None:
         """Wait until all replicas are in sync, as the controller sees it; fails if its decisions break an invariant."""
@@ -278,29 +282,38 @@ def make_broker(host: Host, connect: str, chance: random.Random, folder: Path) -
     return Broker(host, clock, monotonic_s, folder / "data" / host.name, settings)
 
 
-def plan(kinds: list[str], rounds: int, chance: random.Random) -> Iterator[Fault]:
-    """Yield each kind once a round, in any order."""
-    for _ in range(rounds):
-        for kind in chance.sample(kinds, len(kinds)):
-            victim, other = chance.sample(BROKERS, 2)
+def plan(kinds: list[str], rounds: int, chance: random.Random) -> Iterator[list[Fault]]:
+    """Yield faults that happen together: in every other round, from the first on, each kind alone, else two of them."""
+    for number in range(rounds):
+        together = 1 + number % 2
+        for first in chance.sample(kinds, len(kinds)):
+            of_them = [first, chance.choice([each for each in kinds if each != first or each == "kill"])]
             seconds = chance.uniform(SHORTEST_S, LONGEST_S)
-            yield Fault(kind, victim, other, seconds, chance.uniform(-APART_S, APART_S))
+            hosts = chance.sample(BROKERS, 2)
+            yield [
+                Fault(kind, victim, other, seconds, chance.uniform(-APART_S, APART_S))
+                for kind, victim, other in list(zip(of_them, hosts, hosts[::-1], strict=True))[:together]
+            ]
 
 
-def endure(world: World, clients: Clients, number: int, fault: Fault) -> float:
-    """Let a fault happen, last and end, wait until all is well again, and report; returns how long it lasted."""
+def endure(world: World, clients: Clients, number: int, faults: list[Fault]) -> float:
+    """Let faults happen, last and end, wait until all is well again, and report; returns how long they lasted."""
     clients.wait_for_progress(PROGRESS)
     lost, acknowledged, begun_s = world.network.switch.lost.copy(), clients.acknowledged, time.monotonic()
-    world.strike(fault)
-    threading.Event().wait(fault.seconds)
+    for fault in faults:
+        world.strike(fault)
+    threading.Event().wait(faults[0].seconds)
     lasted_s, acknowledged = time.monotonic() - begun_s, clients.acknowledged - acknowledged
-    frames = sum((world.network.switch.lost - lost)[each] for each in fault.directions)
-    world.heal(fault)
+    frames = [sum((world.network.switch.lost - lost)[each] for each in fault.directions) for fault in faults]
+    world.heal(faults)
     healed_s = time.monotonic()
     world.wait_in_sync()
-    told = f"{frames} frames lost, {acknowledged} records acknowledged"
-    print(f"{number}: {fault}: {lasted_s:.1f} s, {told}; in sync {time.monotonic() - healed_s:.1f} s later", flush=True)
-    assert frames > 0 or not fault.is_partition
+    print(
+        f"{number}: {' and '.join(map(str, faults))}: {lasted_s:.1f} s, {sum(frames)} frames lost, "
+        f"{acknowledged} records acknowledged; in sync {time.monotonic() - healed_s:.1f} s later",
+        flush=True,
+    )
+    assert all(count or not fault.is_partition for count, fault in zip(frames, faults, strict=True))
     return lasted_s
 
 
@@ -327,8 +340,10 @@ def test_nothing_is_lost_or_doubled(places: tuple[str, ...], rounds: int, tmp_pa
     settings = tmp_path / "transactions.properties"
     settings.write_text(f"transaction.timeout.ms={TRANSACTION_TIMEOUT_MS}\n")
     clients = Clients(world.bootstrap_servers, tmp_path, stack, "--command-config", str(settings))
-    faults = enumerate(plan(world.faults, rounds, chance), 1)
-    lasted = [(fault, endure(world, clients, number, fault)) for number, fault in faults]
+    lasted: list[tuple[Fault, float]] = []
+    for number, faults in enumerate(plan(world.faults, rounds, chance), 1):
+        seconds = endure(world, clients, number, faults)
+        lasted += [(each, seconds) for each in faults]
     verdict = clients.judge()
     print_result(seed, lasted, verdict)
     assert verdict.anomalies == ()

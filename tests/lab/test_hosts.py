@@ -106,8 +106,11 @@ def test_clocks_are_apart_and_can_be_set(network: Network, tmp_path: Path) -> No
     clock = WallClock(tmp_path / "clock", -HOUR_S)
     command = [sys.executable, "-m", "lab.hosts.clocks", str(clock.file), str(24 * HOUR_S), "says_the_time"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+    with subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         for ahead_s in (-HOUR_S, 5 * HOUR_S):
             clock.set(ahead_s)
             process.stdin.write("now\n")
