@@ -1,8 +1,8 @@
 """`python -m lab.hosts.clocks CLOCK MONOTONIC_S MODULE …`: run a module of Python with clocks apart from the machine's.
 
 The monotonic clock is ahead by so many seconds, in a time namespace. The time of day, which no namespace has, is ahead
-by what the file CLOCK says at the moment (`WallClock`): `time.time` and `time.time_ns` are replaced. The times of files,
-and what compiled code asks for by itself, as `datetime.now` does, stay the machine's.
+by what the file CLOCK says at the moment (`WallClock`): `time.time` and `time.time_ns` are replaced. The times of
+files, and what compiled code asks for by itself, as `datetime.now` does, stay the machine's.
 """
 
 from __future__ import annotations
