@@ -5,8 +5,9 @@
 
 Theory of operation: a thread moves to a new namespace, opens a TAP device there, whose descriptor is a port of the
 switch, and ends. The namespace has no name: it lasts as long as a descriptor of it or a process in it, and the TAP
-device as long as its own, so nothing is left behind, however this process ends. The machine's own interfaces are
-neither used nor changed. A namespace belongs to a thread: who has `entered` a host starts processes and threads there.
+device as long as its own. A `reaper` kills what still runs there, so that nothing is left behind, however this process
+ends. The machine's own interfaces are neither used nor changed. A namespace belongs to a thread: who has `entered` a
+host starts processes and threads there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -79,6 +81,7 @@ class Network:
                 ports[_ethernet_address(number)] = name, port
             self.switch = Switch(ports, seed)
             undo.callback(self.switch.close)
+            undo.callback(_end, self._start_reaper())
             self._stack = undo.pop_all()
 
     def __enter__(self) -> Self:
@@ -88,8 +91,13 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        """Remove the switch and the hosts; processes that still run there keep a namespace without a way out."""
+        """Remove the switch and the hosts, with all that still runs there; no thread may be on one of them."""
         self._stack.close()
+
+    def _start_reaper(self) -> subprocess.Popen[bytes]:
+        namespaces = [host._namespace for host in self.hosts.values()]
+        command = [sys.executable, "-m", "lab.hosts.reaper", *map(str, namespaces)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=namespaces, start_new_session=True)
 
 
 def missing_reason() -> str | None:
@@ -103,6 +111,12 @@ def missing_reason() -> str | None:
     except OSError as error:
         return f"needs the right to make network namespaces and TAP devices, as root has it: {error}"
     return None
+
+
+def _end(reaper: subprocess.Popen[bytes]) -> None:
+    assert reaper.stdin is not None
+    reaper.stdin.close()
+    reaper.wait()
 
 
 def leave(kinds: int) -> None:

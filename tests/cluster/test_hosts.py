@@ -61,6 +61,7 @@ CONFIG = {
     "broker.session.timeout.ms": 2_000,
     "replica.lag.time.max.ms": 3_000,
     "zookeeper.session.timeout.ms": 2_500,
+    "leader.imbalance.check.interval.seconds": 1,
 }
 TRANSACTION_TIMEOUT_MS = 900_000
 """More than clocks are apart, as the next coordinator compares with the time at which the last one saw the producer."""
@@ -207,7 +208,11 @@ class World:
             broker.wait_until_started()
 
     def wait_in_sync(self) -> None:
-        """Wait until all replicas are in sync, as the controller sees it; fails if its decisions break an invariant."""
+        """Wait until all replicas are in sync and the preferred leaders lead, so that each broker leads some.
+
+        A partition between two that lead nothing would cut nothing. Fails if the controller's decisions break an
+        invariant.
+        """
         until_s, passing = time.monotonic() + IN_SYNC_WITHIN_S, threading.Event()
         while late := self._late():
             assert time.monotonic() < until_s, f"not in sync after {IN_SYNC_WITHIN_S} s: {late}"
@@ -220,7 +225,7 @@ class World:
         return [
             f"{image.topics[topic].name}-{number}: {state}"
             for (topic, number), state in image.partitions()
-            if set(state.in_sync_replicas) != set(state.replicas) or state.leader < 0
+            if set(state.in_sync_replicas) != set(state.replicas) or state.leader != state.replicas[0]
         ]
 
     def _server_of(self, host: str) -> str:

@@ -98,6 +98,21 @@ def test_the_machines_network_is_not_touched(network: Network) -> None:
     assert [line.split()[0] for line in left.stdout.splitlines()] == ["lo"]
 
 
+def test_what_runs_on_a_host_ends_with_its_maker(network: Network) -> None:
+    """Whether that closes the network or is killed."""
+    program = "import subprocess, sys; from lab.hosts.network import Network; network = Network(['one'], 1)\n"
+    program += "with network.hosts['one'].entered(): subprocess.Popen(['sleep', '1000'])\nprint()\n"
+    for end in ("network.close()", "import os; os.kill(os.getpid(), 9)"):
+        command = [sys.executable, "-c", program + end]
+        # Its standard output is open as long as any of its processes.
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as maker:
+            assert maker.communicate(timeout=WITHIN_S)[0] == b"\n"
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, folders), *sys.path])}
+
+
 def test_clocks_are_apart_and_can_be_set(network: Network, tmp_path: Path) -> None:
     program = (
         "import time\nwhile input():\n    print(time.time(), time.time_ns() / 1e9, time.monotonic(), flush=True)\n"
@@ -105,9 +120,8 @@ def test_clocks_are_apart_and_can_be_set(network: Network, tmp_path: Path) -> No
     (tmp_path / "says_the_time.py").write_text(program)
     clock = WallClock(tmp_path / "clock", -HOUR_S)
     command = [sys.executable, "-m", "lab.hosts.clocks", str(clock.file), str(24 * HOUR_S), "says_the_time"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     with subprocess.Popen(
-        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, env=environment(tmp_path), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
