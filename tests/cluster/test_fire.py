@@ -19,17 +19,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab.history import judge, read_history
 from lab.network import Proxy, free_port
 from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedCluster
 from tests.cluster.files import check_files
-from tests.interop.verifiable_clients import Client
+from tests.cluster.fire import PARTITIONS, TOPIC, Clients
 from tests.kafka_files import assert_kafka_finds_nothing_wrong, partitions_below
 from tests.zookeeper import CHROOT, ZooKeeper, server_for
 
-TOPIC = "t"
-PARTITIONS = 3
 BROKERS = 3
 PROGRESS = 100
 """Records that must be acknowledged between two faults."""
@@ -97,25 +94,6 @@ def look_at_files(folder: Path, place: str | None) -> None:
         assert_kafka_finds_nothing_wrong(partitions_below(folder), compacted=True)
 
 
-class Clients:
-    """Clients of the cluster whose histories are judged together."""
-
-    def __init__(self, servers: str, folder: Path, stack: ExitStack) -> None:
-        self._servers, self._folder, self._stack = servers, folder, stack
-        self.all: list[Client] = []
-
-    def producer(self, name: str, *more: str) -> Client:
-        return self._start("verifiable_producer", name, "--value-prefix", name, "--repeating-keys", "17", *more)
-
-    def consumer(self, name: str, *more: str) -> Client:
-        return self._start("verifiable_consumer", name, "--verbose", *more)
-
-    def _start(self, module: str, name: str, *more: str) -> Client:
-        arguments = ["--bootstrap-servers", self._servers, "--topic", TOPIC, *more]
-        self.all.append(self._stack.enter_context(Client(module, self._folder / f"{name}.jsonl", *arguments)))
-        return self.all[-1]
-
-
 def strike(world: World, fault: str, victim: int, seconds: float) -> None:
     """Let a fault happen to a broker, last for a while, and end."""
     cluster, proxy, passing = world.cluster, world.proxies[victim], threading.Event()
@@ -161,27 +139,14 @@ def test_histories_have_no_anomalies(world: World, tmp_path: Path, stack: ExitSt
     print(f"FIRE_SEED={seed}")
     chance = random.Random(seed)
     clients = Clients(world.cluster.bootstrap_servers, tmp_path, stack)
-    plain = clients.producer("plain", "--throughput", "500")
-    transactional = ("--transactional-id", "x", "--abort-every", "5", "--throughput", "200")
-    in_transactions = clients.producer("transactions", *transactional)
-    members = [clients.consumer(name, "--group-id", "g") for name in ("first", "second")]
-    committed = clients.consumer("committed", "--group-id", "c", "--isolation-level", "read_committed")
     for number in range(faults):
-        for producer in (plain, in_transactions):
-            producer.wait_for("producer_send_success", producer.counts.get("producer_send_success", 0) + PROGRESS)
+        clients.wait_for_progress(PROGRESS)
         fault = chance.choice(world.faults)
         victim = chance.choice(sorted(world.cluster.brokers))
         seconds = chance.uniform(0, LONGEST_S)
         print(f"{number}: {fault} of broker {victim} for {seconds:.1f} s")
         strike(world, fault, victim, seconds)
         world.cluster.wait_in_sync(60)
-    for producer in (plain, in_transactions):
-        assert producer.stop() == 0, producer.errors.decode()
-    for isolation in ("read_uncommitted", "read_committed"):
-        final = clients.consumer(isolation, "--assign", "--final", "--isolation-level", isolation, "--timeout", "100")
-        assert final.wait() == 0, final.errors.decode()
-    for member in (*members, committed):
-        assert member.stop() == 0, member.errors.decode()
-    verdict = judge(read_history([each.file for each in clients.all]))
+    verdict = clients.judge()
     assert verdict.anomalies == ()
     print(f"faults={faults} events={verdict.events} sent={verdict.sent} acknowledged={verdict.acknowledged}")

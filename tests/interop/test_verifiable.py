@@ -131,6 +131,40 @@ def test_a_producer_that_is_killed_leaves_outcomes_open_that_the_checker_allows_
     assert verdict.unknown == verdict.sent - verdict.acknowledged
 
 
+FAILING_POLL = """
+import sys
+from kafka.consumer.fetcher import Fetcher
+from kafka.errors import NodeNotReadyError
+from sparkonce.jobs.verifiable import consumer
+
+fetch_records, failed = Fetcher.fetch_records, []
+
+def failing(fetcher, *words, **settings):
+    records, idle = fetch_records(fetcher, *words, **settings)
+    if records and not failed:
+        failed.append(True)
+        raise NodeNotReadyError("as when asking a broker that is gone from the metadata for more")
+    return records, idle
+
+Fetcher.fetch_records = failing
+code = consumer.main(sys.argv[1:])
+sys.exit(code if failed else 99)
+"""
+
+
+def test_records_of_a_poll_that_fails_are_read_again(broker: EmbeddedBroker, ours: Clients, tmp_path: Path) -> None:
+    """kafka-python had moved its positions beyond them: the consumer skipped what it had never said."""
+    producer = ours.producer("plain", "--max-messages", "100")
+    assert producer.wait() == 0
+    words = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", "t", "--assign", "--final", "--verbose"]
+    command = [sys.executable, "-c", FAILING_POLL, *words]
+    history = tmp_path / "failing.jsonl"
+    with open(history, "wb") as output:
+        assert subprocess.run(command, stdout=output, timeout=60).returncode == 0
+    verdict = judge(read_history([producer.file, history]))
+    assert (verdict.read, verdict.anomalies) == (100, ())
+
+
 def test_sigterm_ends_both_in_order(ours: Clients) -> None:
     producer = ours.producer("p", "--throughput", "500")
     producer.wait_for("producer_send_success", 20)

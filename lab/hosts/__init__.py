@@ -1,0 +1,1 @@
+"""Several hosts on one machine: network namespaces, a switch that loses and delays frames, clocks apart."""
