@@ -95,14 +95,20 @@ def _decode(request: Request, broker: Broker) -> Any:
 class _Altered(Request):
     """A request as the handler sees it: perhaps with fewer elements, and with more in its answer."""
 
-    __slots__ = ("_extra", "_message", "_throttle_time_ms")
+    __slots__ = ("_extra", "_message", "_original", "_throttle_time_ms")
 
     def __init__(self, request: Request, throttle_time_ms: int) -> None:
         for name in Request.__slots__:
             setattr(self, name, getattr(request, name))
+        self._original = request
         self._message: Any = None
         self._extra: dict[str, Any] = {}
         self._throttle_time_ms = throttle_time_ms
+
+    def release_body(self) -> None:
+        """See `Request`."""
+        super().release_body()
+        self._original.release_body()
 
     def reduce(self, message: Any, refused: dict[str, Any]) -> None:
         """Let the handler see `message`, and add the rejected elements to its answer."""

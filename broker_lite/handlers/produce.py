@@ -64,7 +64,9 @@ async def handle(broker: Broker, request: Request) -> Body | None:
         results: list[produce.ProducePartitionResult] = []
         for index, records in partitions:
             if in_turns:
-                await broker.turns.spend(request, _units(topic, index))
+                # All is appended though the client goes, which with acks=0 it may as soon as it has sent it.
+                await broker.turns.spend(request, _units(topic, index), ends_with_client=False)
+                topic, refusal = find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
             try:
                 if acks_error is not None:
                     raise acks_error

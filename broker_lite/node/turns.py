@@ -58,13 +58,16 @@ class Turns:
         self._changes_next = True
         self._booked = False
 
-    def spend(self, request: Request, units: int) -> Awaitable[None]:
-        """Note that a request did some work; await the result, which is its next turn if it has had enough."""
+    def spend(self, request: Request, units: int, *, ends_with_client: bool = True) -> Awaitable[None]:
+        """Note that a request did some work; await the result, which is its next turn if it has had enough.
+
+        A change goes on even if its client goes, and so does a request that says so.
+        """
         request.units += units
         if request.units < MAX_UNITS_PER_TURN:
             return _NO_WAIT
         request.units = 0
-        turn: Promise[None] = Promise(ends_with_client=request is not self._changing)
+        turn: Promise[None] = Promise(ends_with_client=ends_with_client and request is not self._changing)
         if request is self._changing:
             self._next_of_change = turn
         else:

@@ -27,7 +27,17 @@ _NOTHING = memoryview(bytearray())
 class ReadBuffer:
     """One connection's read buffer."""
 
-    __slots__ = ("_end", "_is_own", "_owner", "_start", "_table", "_view", "counted_bytes", "frame_limit")
+    __slots__ = (
+        "_end",
+        "_is_closed",
+        "_is_own",
+        "_owner",
+        "_start",
+        "_table",
+        "_view",
+        "counted_bytes",
+        "frame_limit",
+    )
 
     def __init__(self, table: ConnectionTable, owner: object, frame_limit: int) -> None:
         """Begin empty; its memory is counted in `table`, as the `owner`'s."""
@@ -39,6 +49,7 @@ class ReadBuffer:
         self._is_own = False
         self._start = 0
         self._end = 0
+        self._is_closed = False
         self.counted_bytes = 0
         """The memory of this connection: its buffer, and those of its requests that wait."""
 
@@ -120,16 +131,13 @@ class ReadBuffer:
         self._is_own = bool(rest)
         self._view = memoryview(bytearray(max(len(rest), READ_BUFFER_BYTES))) if rest else _NOTHING
         self._view[: len(rest)] = rest
-        try:
-            self._count(len(self._view))
-        except ProtocolError:
-            self.release(passed)  # the connection is closed, and nobody else would do it
-            raise
+        self._count(len(self._view))
         return passed
 
     def release(self, passed: int) -> None:
-        """Note that a request which has taken a buffer of that size has ended."""
-        self._count(-passed)
+        """Note that a request which has taken a buffer of that size has ended; does nothing after `close`."""
+        if not self._is_closed:
+            self._count(-passed)
 
     def keep(self) -> None:
         """Keep the buffer that was shared until now, with what is in it."""
@@ -165,17 +173,21 @@ class ReadBuffer:
         if self._start != self._end or not self._is_own:
             return
         if to_nothing:
-            self.close()
+            self._is_own = False
+            self._count(-len(self._view))
+            self._view = _NOTHING
         elif len(self._view) > READ_BUFFER_BYTES:
             self._rebuild(READ_BUFFER_BYTES)
 
     def close(self) -> None:
-        """Drop what is here; buffers of requests that still run are released when they end."""
-        owned = len(self._view) if self._is_own else 0
-        self._is_own = False
+        """Drop what is here. Nothing is counted any more, even what a request that still runs has taken along.
+
+        The limit closes connections to get memory, and would close others in vain for what no connection holds.
+        """
+        self._is_closed, self._is_own = True, False
         self._view = _NOTHING
         self._start = self._end = 0
-        self._count(-owned)
+        self._count(-self.counted_bytes)
 
     def _rebuild(self, capacity: int) -> None:
         here, former = self._end - self._start, self._view

@@ -351,3 +351,35 @@ def test_answers_keep_the_order_of_their_requests(
     answers = [client.answer(ApiKey.PRODUCE, 9) for number in range(count - 1) if number not in silent]
     assert answers == [(number, b"%d" % number) for number in range(count - 1) if number not in silent]
     assert client.is_closed()
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 120), (2, 20)])
+def test_all_partitions_of_a_write_are_written_though_the_client_ends(
+    kafka_broker: EmbeddedBroker, clients: list[Client], topics: int, partitions: int
+) -> None:
+    """With acks=0 it may end as soon as it has sent them; they are appended in turns."""
+    names = [f"many-{number}" for number in range(topics)]
+    fields = {"topics": [(name, partitions, 1, [], []) for name in names], "timeout_ms": 1000, "validate_only": False}
+    clients[0].request(ApiKey.CREATE_TOPICS, 4, bytes(apis.encode_request(apis.request(19, 4, **fields), 4)))
+    clients[0].answer(ApiKey.CREATE_TOPICS, 4)
+    data = [
+        produce.ProduceTopic(
+            name, ZERO_UUID, [produce.ProducePartition(index, batch_of(b"v")) for index in range(partitions)]
+        )
+        for name in names
+    ]
+    leaving = Client(kafka_broker)
+    leaving.request(ApiKey.PRODUCE, 9, bytes(produce.encode_request(9, produce.ProduceRequest(None, 0, 1000, data))))
+    leaving.close()
+    wanted = fetch.FetchRequest(
+        10_000,
+        topics * partitions * len(batch_of(b"v")),
+        1 << 20,
+        [
+            fetch.FetchTopic(name, ZERO_UUID, [fetch.FetchPartition(each, 0, 1000) for each in range(partitions)])
+            for name in names
+        ],
+    )
+    clients[1].request(ApiKey.FETCH, 12, bytes(fetch.encode_request(12, wanted)))
+    answered = fetch.decode_response(12, clients[1].answer(ApiKey.FETCH, 12)[1]).topics
+    assert sum(each.high_watermark for topic in answered for each in topic.partitions) == topics * partitions

@@ -357,6 +357,32 @@ def test_a_large_request_that_waits_keeps_its_bytes_and_gives_back_their_memory(
     wait_until(kafka_broker, lambda: table.memory.used == before)
 
 
+def test_a_request_whose_client_has_gone_holds_no_memory_of_others(
+    kafka_broker: EmbeddedBroker, client: Client
+) -> None:
+    """A member waits for its group's rebalance; the limit would close others for bytes that no connection holds."""
+    client.request(ApiKey.FIND_COORDINATOR, 1, bytes(apis.encode_request(apis.request(10, 1, key="g", key_type=0), 1)))
+    client.answer(ApiKey.FIND_COORDINATOR, 1)
+    table, broker = table_of(kafka_broker), server_of(kafka_broker).broker
+    assert broker is not None
+    join = apis.request(
+        ApiKey.JOIN_GROUP,
+        3,
+        group_id="g",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[("p", b"x" * 1_000_000)],
+    )
+    for count in (1, 2, 3):
+        leaving = Client(kafka_broker)
+        leaving.request(ApiKey.JOIN_GROUP, 3, bytes(apis.encode_request(join, 3)))
+        wait_until(kafka_broker, lambda: len(getattr(broker.groups.group("g"), "members", ())) == count)  # noqa: B023
+        leaving.close()
+        wait_until(kafka_broker, lambda: table.memory.used == 0)
+
+
 @pytest.mark.parametrize("api", ["Fetch", "ApiVersions"])
 def test_a_small_request_that_waits_keeps_no_read_buffer(
     kafka_broker: EmbeddedBroker, client: Client, api: str

@@ -66,8 +66,11 @@ def test_what_waits_keeps_its_bytes_and_all_memory_is_given_back(
             assert buffer.counted_bytes == sum(passed for _, _, passed in waiting)
     except ProtocolError:  # too much memory in all: the connection is closed
         assert limit < 1 << 30
+    if limit == 1 << 30:
+        for _, _, passed in waiting[::2]:
+            buffer.release(passed)
     buffer.close()
-    buffer.close()
-    for _, _, passed in waiting:
+    assert (buffer.counted_bytes, table.memory.used) == (0, 0), "others are closed for what this one does not hold"
+    for _, _, passed in waiting[1::2]:
         buffer.release(passed)
     assert (buffer.counted_bytes, table.memory.used) == (0, 0)
