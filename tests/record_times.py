@@ -20,6 +20,8 @@ TIMES_MS = (*FIT, MAX_TIMESTAMP_MS + 1, -MAX_TIMESTAMP_MS - 1, 1_700_000_000_000
 ANY_TIME: dict[str, Any] = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
 """Settings of topics that take them."""
 DEADLINE_S = 30
+_NEW_TO_ITS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""What Kafka answers until the leader knows of a new topic."""
 
 
 def send(bootstrap_servers: str, topic: str, records: list[Record]) -> None:
@@ -27,7 +29,7 @@ def send(bootstrap_servers: str, topic: str, records: list[Record]) -> None:
     with PlainClient(bootstrap_servers) as client:
         wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(0, encode_batch(records))])
         code, until = ErrorCode.NOT_LEADER_OR_FOLLOWER, time.monotonic() + DEADLINE_S
-        while code == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:  # the topic is new to its leader
+        while code in _NEW_TO_ITS_LEADER and time.monotonic() < until:
             request = produce.ProduceRequest(None, -1, 30_000, [wanted])
             client.send(ApiKey.PRODUCE, 9, produce.encode_request(9, request))
             answer = produce.decode_response(9, client.receive(ApiKey.PRODUCE, 9))
