@@ -79,9 +79,22 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
         if self._options.assign is not None or self._options.until_end:
             self._look_up_offsets()
         if self._options.assign is None:
+            self._wait_for_topic()
             self._consumer.subscribe([self._options.topic], listener=self)
         else:
             self._assign()
+
+    def _wait_for_topic(self) -> None:
+        """Wait until the topic exists.
+
+        A member of kafka-python 3.0 that hears of a topic while it joins may be assigned none of it, for ever.
+        """
+        while not (self._stop.requested or self._is_late):
+            with suppress(KafkaError):
+                if self._consumer.partitions_for_topic(self._options.topic):
+                    return
+            self.watch.look()
+            time.sleep(WAIT_S)
 
     def _consume(self) -> None:
         while not self._stop.requested:
