@@ -91,6 +91,7 @@ def assert_clean(*clients: Client) -> Any:
     return verdict
 
 
+@pytest.mark.lab  # a member of kafka-python 3.0 hangs in one start of a hundred, with no partitions
 def test_nothing_is_lost_while_the_broker_is_killed_and_the_group_changes(
     broker: EmbeddedBroker, ours: Clients
 ) -> None:
@@ -165,6 +166,7 @@ def test_records_of_a_poll_that_fails_are_read_again(broker: EmbeddedBroker, our
     assert (verdict.read, verdict.anomalies) == (100, ())
 
 
+@pytest.mark.lab  # see above
 def test_sigterm_ends_both_in_order(ours: Clients) -> None:
     producer = ours.producer("p", "--throughput", "500")
     producer.wait_for("producer_send_success", 20)
