@@ -79,7 +79,7 @@ class Request:
         """The work done in this turn: `node/turns.py`."""
 
     def release_body(self) -> None:
-        """Give up the body: the handler needs it no more, nor what was decoded from it, which it forgets as well."""
+        """Give up the body. The handler must not use what was decoded from it any more."""
         self.body = NO_BODY
 
     def message(self) -> Any:

@@ -125,10 +125,10 @@ class Turns:
             self._scheduler.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Give one request a turn."""
+        """Let one request go on."""
         self._booked = False
-        change = self._due_change()
-        if change is not None and (self._changes_next or not self._others):
+        turn = self._due_change()
+        if turn is not None and (self._changes_next or not self._others):
             self._changes_next = False
             if self._changing is not None:
                 self._next_of_change = None
@@ -136,14 +136,14 @@ class Turns:
                 self._changes.popleft()
         elif self._others:
             self._changes_next = True
-            change = self._others.popleft()
-        if change is not None:
-            change.complete(None)
+            turn = self._others.popleft()
+        if turn is not None:
+            turn.complete(None)
         self._book()
 
 
 class _Change:
-    """Exclusive access while a block runs."""
+    """Exclusive access while a block runs. A class, since asyncio keeps track of asynchronous generators."""
 
     __slots__ = ("_request", "_turns")
 

@@ -88,20 +88,16 @@ class ReadBuffer:
 
     def missing_bytes(self) -> int:
         """How many bytes are missing from the next frame. Raises ProtocolError if the frame's size is out of bounds."""
-        here = self._end - self._start
-        if here < _SIZE_BYTES:
-            return _SIZE_BYTES - here
-        size: int = SIZE.unpack_from(self._view, self._start)[0]
-        if not 0 <= size <= self.frame_limit:
-            frame_size(self._view[self._start : self._start + _SIZE_BYTES], self.frame_limit)  # raises the error
-        return _SIZE_BYTES + size - here
+        if self.next_frame_bytes() >= 0:
+            return 0
+        return _SIZE_BYTES + (self.next_size or 0) - self.size
 
     @property
     def next_size(self) -> int | None:
         """The size of the next frame, as far as it is known."""
         if self._end - self._start < _SIZE_BYTES:
             return None
-        size: int = SIZE.unpack_from(self._view, self._start)[0]
+        size: int = _size_at(self._view, self._start)[0]
         return size
 
     @property

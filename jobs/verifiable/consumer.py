@@ -90,10 +90,10 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
         A member of kafka-python 3.0 that hears of a topic while it joins may be assigned none of it, for ever.
         """
         while not (self._stop.requested or self._is_late):
-            with suppress(KafkaError):
-                if self._consumer.partitions_for_topic(self._options.topic):
-                    return
-            self.watch.look()
+            if self.watch.reaches_any():  # else a signal would wait for kafka-python's time-out
+                with suppress(KafkaError):
+                    if self._consumer.partitions_for_topic(self._options.topic):
+                        return
             time.sleep(WAIT_S)
 
     def _consume(self) -> None:

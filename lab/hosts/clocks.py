@@ -2,7 +2,7 @@
 
 The monotonic clock is ahead by so many seconds, in a time namespace. The time of day, which no namespace has, is ahead
 by what the file CLOCK says at the moment (`WallClock`): `time.time` and `time.time_ns` are replaced. The times of
-files, and what compiled code asks for by itself, as `datetime.now` does, stay the machine's.
+files stay the machine's, and so does what compiled code such as `datetime.now` reads.
 """
 
 from __future__ import annotations

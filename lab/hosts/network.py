@@ -6,8 +6,8 @@
 Theory of operation: a thread moves to a new namespace, opens a TAP device there, whose descriptor is a port of the
 switch, and ends. The namespace has no name: it lasts as long as a descriptor of it or a process in it, and the TAP
 device as long as its own. A `reaper` kills what still runs there, so that nothing is left behind, however this process
-ends. The machine's own interfaces are neither used nor changed. A namespace belongs to a thread: who has `entered` a
-host starts processes and threads there.
+ends. The machine's own interfaces are neither used nor changed. A namespace belongs to a thread: a thread that
+has `entered` a host starts its processes and threads there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A switch between hosts, which loses and delays frames in each direction as it is told.
+"""A switch between hosts that loses and delays frames, in each direction by the quality that is set.
 
 Theory of operation: each port is the descriptor of a TAP device, from which whole Ethernet frames are read. One thread
 reads them, draws for each whether it is lost and how late it is, and writes it to the port of its receiver. Frames of
