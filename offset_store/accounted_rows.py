@@ -28,7 +28,7 @@ from deltalake import DeltaTable
 
 from sparkonce.offset_store.administration import CommitEntry, OffsetsTable, Stored, read_entry
 from sparkonce.offset_store.clones import CloneSource, is_outside_table
-from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError, RowsWithoutOffsetsError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes

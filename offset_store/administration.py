@@ -31,7 +31,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sparkonce.offset_store.clones import CloneSource, clone_source
-from sparkonce.offset_store.delta_log import DeltaLog, LogListing, StoredTransactions
+from sparkonce.offset_store.log.reader import DeltaLog, LogListing, StoredTransactions
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, plain
 from sparkonce.offset_store.fingerprint import RING
 from sparkonce.offset_store.locations import Location

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.administration import CommitEntry, read_entry
-from sparkonce.offset_store.delta_log import DAMAGE, Action, DeltaLog, LogListing
+from sparkonce.offset_store.log.reader import DAMAGE, Action, DeltaLog, LogListing
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import COMMIT_INFO_KEY

@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction
 
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes, check_rows_have_offsets, table_name
 from sparkonce.offset_store.administration import CommitEntry, read_entry
-from sparkonce.offset_store.delta_log import DeltaLog, StoredTransactions
+from sparkonce.offset_store.log.reader import DeltaLog, StoredTransactions
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location

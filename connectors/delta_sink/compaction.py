@@ -29,7 +29,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from sparkonce.connectors.delta_sink.rewriting import writer_properties
 from sparkonce.connectors.values.partition_values import outside, texts
 from sparkonce.offset_store.clock import now_ms
-from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY

@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from sparkonce.offset_store.delta_log import LOG_FOLDER, DeltaLog
+from sparkonce.offset_store.log.reader import LOG_FOLDER, DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets

@@ -31,7 +31,7 @@ from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.commit_log import CommitLog, LogCommit
-from sparkonce.offset_store.delta_log import DeltaLog, StoredTransactions
+from sparkonce.offset_store.log.reader import DeltaLog, StoredTransactions
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import hidden_secrets
 

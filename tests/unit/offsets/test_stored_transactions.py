@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.delta import DeltaOffsetStore
-from sparkonce.offset_store.delta_log import FEW, DeltaLog
+from sparkonce.offset_store.log.reader import FEW, DeltaLog
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition

@@ -24,7 +24,7 @@ from sparkonce.offset_store import (
     open_store,
 )
 from sparkonce.offset_store.administration import OffsetsTable
-from sparkonce.offset_store.delta_log import Action, DeltaLog
+from sparkonce.offset_store.log.reader import Action, DeltaLog
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from sparkonce.jobs.cli.housekeeping.orphans import TableFolder
 from sparkonce.jobs.cli.main import main
-from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from tests.unit.recovery.recovery_support import Pipeline

@@ -20,7 +20,7 @@ from sparkonce.jobs.cli.main import main
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
-from sparkonce.offset_store.delta_log import Action, DeltaLog
+from sparkonce.offset_store.log.reader import Action, DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange

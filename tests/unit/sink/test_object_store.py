@@ -27,7 +27,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError
 from sparkonce.offset_store import open_store
-from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import BatchRecord

@@ -18,7 +18,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError, StatefulRestartError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.administration import CommitEntry
-from sparkonce.offset_store.delta_log import StoredTransactions
+from sparkonce.offset_store.log.reader import StoredTransactions
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location

@@ -11,7 +11,7 @@ from lab.bench.long_log import RECORDS, TOPIC, make
 from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.ui.delta.tables import PAGE, SHORT_LOG, TableWatches
 from sparkonce.jobs.ui.delta.tracing import trace_record
-from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.log.reader import DeltaLog
 
 VERSIONS = 300
 

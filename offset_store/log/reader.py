@@ -1,39 +1,30 @@
-"""A Delta table's log, read file by file, for information that delta-rs does not return.
+"""The files of a Delta table's log, read one by one.
 
-delta-rs returns the version of one transaction id, but cannot list the ids, and it forgets a file that a commit named
-once the file is no longer read. Both are in the log: ``_delta_log/<version>.json``, one action in a line, and
-checkpoints, which hold the state at a version in Parquet (in one file, in several parts, or, in V2 checkpoints, as
-JSON or with sidecar files). Commits before a checkpoint are cleaned up after a while, so what is older than the oldest
-kept commit is known from checkpoints only. (The protocol: `PROTOCOL.md` of delta-io/delta.)
-
-To return the version of one transaction id, delta-rs reads the log back, up to the newest checkpoint if the id was not
-written for long: half a millisecond to ten. For a few ids that does not matter. For the partitions of a large topic
-`StoredTransactions` reads the log once instead, and after that only the new commits.
+``_delta_log/<version>.json`` has one action in a line; checkpoints hold the state at a version in Parquet (in one
+file, in several parts, or, in V2 checkpoints, as JSON or with sidecar files). Commits before a checkpoint are cleaned
+up after a while, so what is older than the oldest kept commit is known from checkpoints only.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from pyarrow import fs
 
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.storage import LOG_FOLDER, LogStorage
+from sparkonce.offset_store.log.stores import log_storage
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.tables import join, table_filesystem
 
-LOG_FOLDER = "_delta_log"
 DAMAGE = "(damage)"
 """A pseudo kind of action: damage of the file itself, as `{"what": …}`; truncated lines are omitted."""
 FETCHED_AHEAD = 32
@@ -41,14 +32,6 @@ FETCHED_AHEAD = 32
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(parquet|json)")
 _FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
-
-Action = Mapping[str, Any]
-
-FEW = 16
-"""Up to this many identifiers are looked up one by one with delta-rs."""
-
-_UNREADABLE = (OffsetStoreError, KeyError, TypeError, ValueError)
-"""Errors of a log that was cleaned up, or that has unexpected content of another writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +50,26 @@ class LogListing:
 class DeltaLog:
     """The log of one table, for reading."""
 
-    filesystem: fs.FileSystem
+    storage: LogStorage
     folder: str
+    """Its address, for messages."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options with secrets, which errors must not show."""
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> DeltaLog:
         """Open the log of the table at ``location``."""
-        filesystem, root = table_filesystem(location, storage_options)
-        return cls(filesystem, join(root, LOG_FOLDER), storage_options)
+        return cls(log_storage(location, storage_options), f"{location}/{LOG_FOLDER}", storage_options)
 
     def listing(self) -> LogListing:
         """List the folder. Raises OffsetStoreError if it cannot be listed."""
         with hidden_secrets(self.storage_options):
             try:
-                names = self._names()
+                names = self.storage.names()
             except OSError as error:
                 raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
         commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
         return LogListing(tuple(commits), _complete_checkpoints(names))
-
-    def _names(self) -> list[str]:
-        if isinstance(self.filesystem, fs.LocalFileSystem):  # pyarrow also asks for size and time of each of its files
-            return os.listdir(self.folder)
-        return [info.base_name for info in self.filesystem.get_file_info(fs.FileSelector(self.folder))]
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -112,7 +90,7 @@ class DeltaLog:
             LogFileMissingError, OffsetStoreError: as `actions`, when it is that commit's turn.
         """
         kinds = frozenset(kinds)
-        if isinstance(self.filesystem, fs.LocalFileSystem):
+        if self.storage.is_local:
             for version in versions:
                 yield self.actions(version, kinds)
             return
@@ -196,7 +174,7 @@ class DeltaLog:
             return
         with hidden_secrets(self.storage_options):
             try:
-                with self.filesystem.open_input_file(f"{self.folder}/{name}") as source:
+                with self.storage.open(name) as source:
                     file = pq.ParquetFile(source)
                     if kind not in file.schema_arrow.names:
                         return
@@ -209,8 +187,7 @@ class DeltaLog:
     def _read(self, name: str) -> bytes:
         with hidden_secrets(self.storage_options):
             try:
-                with self.filesystem.open_input_stream(f"{self.folder}/{name}") as stream:
-                    return bytes(stream.readall())
+                return self.storage.read(name)
             except FileNotFoundError as error:
                 raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
             except OSError as error:
@@ -272,53 +249,3 @@ def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
         if len(files) == count:
             whole.setdefault(version, tuple(files))
     return whole
-
-
-@dataclass(slots=True)
-class StoredTransactions:
-    """The transaction identifiers of one table, at the version of the handle; for one thread."""
-
-    table: DeltaTable
-    open_log: Callable[[], DeltaLog] = field(repr=False)
-    _found: dict[str, int | None] = field(default_factory=dict, repr=False)
-    _version: int = -1
-    """The version of `_found`."""
-    _is_whole: bool = False
-    """Whether `_found` is complete: identifiers not in it are not stored."""
-
-    def look_up(self, txn_id: str) -> int | None:
-        """Return the stored version of an identifier, or None."""
-        self._follow()
-        if txn_id not in self._found:
-            self._found[txn_id] = None if self._is_whole else self.table.transaction_version(txn_id)
-        return self._found[txn_id]
-
-    def expect(self, count: int) -> None:
-        """Announce that this many identifiers will be looked up. A log that cannot be read is left to delta-rs."""
-        self._follow()
-        if count <= FEW or self._is_whole:
-            return
-        with suppress(*_UNREADABLE):
-            self._found.update(self.open_log().transactions(self._version))
-            self._is_whole = True
-
-    def whole(self) -> dict[str, int]:
-        """Return all identifiers with their stored versions. Raises OffsetStoreError if the log cannot be read."""
-        self._follow()
-        if not self._is_whole:
-            self._found.update(self.open_log().transactions(self._version))
-            self._is_whole = True
-        return {txn_id: version for txn_id, version in self._found.items() if version is not None}
-
-    def _follow(self) -> None:
-        """Update to the handle's current version."""
-        version = self.table.version()
-        if version == self._version:
-            return
-        known, since, is_whole = dict(self._found), self._version, self._is_whole
-        self._found.clear()  # no stale entries, even if the rest fails
-        self._version, self._is_whole = version, False
-        if is_whole and since < version:
-            with suppress(*_UNREADABLE):
-                self._found.update(known | self.open_log().transactions(version, since))
-                self._is_whole = True

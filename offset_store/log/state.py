@@ -1,0 +1,104 @@
+"""What a writer must know of a table at one version, moved forward commit by commit. No I/O.
+
+An appender needs no list of the table's files: only protocol, metadata, transaction identifiers, domains and the
+newest in-commit timestamp, so its state does not grow with the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from sparkonce.offset_store.log.actions import Action, Actions, Metadata, Protocol
+
+STATE_KINDS = ("protocol", "metaData", "txn", "domainMetadata")
+"""The kinds of actions that checkpoints keep and a `TableState` has."""
+NEWS_KINDS = (*STATE_KINDS, "commitInfo", "add", "remove")
+"""What `changes` looks at in a commit."""
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
+RESTORE = "RESTORE"
+
+
+class LogError(ValueError):
+    """A log that breaks the protocol; the message says how, without the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table at one version."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    transactions: Mapping[str, int]
+    """The versions of all transaction identifiers."""
+    domains: Mapping[str, str]
+    """The configuration of each domain that is not removed."""
+    timestamp_ms: int | None = None
+    """The newest in-commit timestamp, in a table that has them."""
+
+    @property
+    def next_row_id(self) -> int:
+        """The first row id that no row has had ("Row Tracking")."""
+        text = self.domains.get(ROW_TRACKING_DOMAIN)
+        return 0 if text is None else int(json.loads(text)["rowIdHighWaterMark"]) + 1
+
+    def after(self, actions: Actions) -> TableState:
+        """Return the state after one more commit.
+
+        Raises:
+            LogError: if its actions cannot follow.
+        """
+        following = replace(self, version=self.version + 1)
+        return _with(following, actions)
+
+
+def first_state(version: int, actions: Actions) -> TableState:
+    """Return the state of a checkpoint's actions, or of the first commit's.
+
+    Raises:
+        LogError: if they have no protocol or metadata.
+    """
+    protocols, metadata = actions["protocol"], actions["metaData"]
+    if not protocols or not metadata:
+        missing = "protocol" if not protocols else "metadata"
+        raise LogError(f"has no {missing}")
+    empty = TableState(version, _read(Protocol.of, protocols[-1]), _read(Metadata.of, metadata[-1]), {}, {})
+    return _with(empty, actions)
+
+
+def _with(state: TableState, actions: Actions) -> TableState:
+    protocol = _read(Protocol.of, actions["protocol"][-1]) if actions["protocol"] else state.protocol
+    metadata = _read(Metadata.of, actions["metaData"][-1]) if actions["metaData"] else state.metadata
+    transactions, domains = state.transactions, state.domains
+    if actions["txn"]:
+        moved = {str(txn["appId"]): int(txn["version"]) for txn in actions["txn"]}
+        transactions = MappingProxyType({**transactions, **moved})
+    if actions["domainMetadata"]:
+        kept = dict(domains)
+        for each in actions["domainMetadata"]:
+            if each.get("removed"):
+                kept.pop(each["domain"], None)
+            else:
+                kept[str(each["domain"])] = str(each["configuration"])
+        domains = MappingProxyType(kept)
+    return TableState(state.version, protocol, metadata, transactions, domains, _timestamp(state, metadata, actions))
+
+
+def _timestamp(state: TableState, metadata: Metadata, actions: Actions) -> int | None:
+    if not metadata.is_on(IN_COMMIT_TIMESTAMPS):
+        return None
+    infos = actions.get("commitInfo") or []
+    found = infos[0].get("inCommitTimestamp") if infos else None
+    return state.timestamp_ms if found is None else int(found)
+
+
+def _read(parse: Any, action: Action) -> Any:
+    try:
+        return parse(action)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogError(f"has a {parse.__self__.__name__.lower()} action that cannot be read: {error!r}") from error

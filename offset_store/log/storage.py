@@ -1,0 +1,152 @@
+"""The folder ``_delta_log`` of one table, as files: listed, read, put if absent.
+
+Everything that this product knows of a table it reads through a `LogStorage`, and every commit of it is one
+`LogStorage.put_if_absent`. Names are relative to the folder. The error of a store that cannot be reached, or does not
+answer, is an OSError: of a write, it leaves open whether the file is there.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+LOG_FOLDER = "_delta_log"
+TEMPORARY = ".sparkonce-"
+"""What the names of files begin with that are not finished: readers of a log skip names that begin with a dot."""
+
+Tag = tuple[object, ...]
+"""What changes if a file is replaced: inode, size and modification time, or the ETag."""
+
+
+class LogStorage(Protocol):
+    """One log's folder."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading a file takes no round trip."""
+
+    def names(self, after: str = "") -> list[str]:
+        """Return the names of the files in the folder, not below it, that sort after ``after``, in order; [] if none.
+
+        Raises:
+            OSError: if it cannot be listed.
+        """
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes. Raises FileNotFoundError, or another OSError if it cannot be read."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file, which may be large, to read parts of it. Raises as `read`."""
+
+    def tag(self, name: str) -> Tag | None:
+        """Return the file's tag; None if it is not there. Raises OSError."""
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write a file unless one of that name is there; return whether it was written.
+
+        The file is never seen in part, and is there after a loss of power once this has returned True.
+
+        Raises:
+            OSError: if it is unknown whether the file was written.
+        """
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file, in place of one of that name. Raises OSError."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file, if it is there. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """A log on a local file system, or on one that is mounted."""
+
+    folder: Path
+
+    @property
+    def is_local(self) -> bool:
+        """See `LogStorage`."""
+        return True
+
+    def names(self, after: str = "") -> list[str]:
+        """See `LogStorage.names`."""
+        try:
+            return sorted(name for name in os.listdir(self.folder) if name > after)
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes:
+        """See `LogStorage.read`."""
+        return (self.folder / name).read_bytes()
+
+    def open(self, name: str) -> BinaryIO:
+        """See `LogStorage.open`."""
+        return (self.folder / name).open("rb")
+
+    def tag(self, name: str) -> Tag | None:
+        """See `LogStorage.tag`."""
+        try:
+            found = os.stat(f"{self.folder}/{name}")
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See `LogStorage.put_if_absent`: a link to a file that is complete and flushed appears at once, or not.
+
+        Raises:
+            OSError: also if the file system has no links, with what to do.
+        """
+        temporary = self._temporary(data)
+        try:
+            os.link(temporary, self.folder / name)
+        except FileExistsError:
+            return False
+        except (PermissionError, NotImplementedError) as error:
+            raise OSError(
+                error.errno if isinstance(error, OSError) else None,
+                f"the file system of {self.folder} has no hard links, or does not allow them to this user, so nothing "
+                f"can be put there only if it is absent, and two writers could replace each other's commits ({error}). "
+                "Keep the table on a file system that has them (ext4, XFS, NFS), or in an object store",
+            ) from error
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+        self._flush_folder()
+        return True
+
+    def put(self, name: str, data: bytes) -> None:
+        """See `LogStorage.put`."""
+        temporary = self._temporary(data)
+        target = self.folder / name
+        target.parent.mkdir(exist_ok=True)
+        os.replace(temporary, target)
+
+    def delete(self, name: str) -> None:
+        """See `LogStorage.delete`."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.folder / name)
+
+    def _temporary(self, data: bytes) -> Path:
+        path = self.folder / f"{TEMPORARY}{uuid.uuid4()}.tmp"
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+        return path
+
+    def _flush_folder(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
