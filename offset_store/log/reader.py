@@ -61,15 +61,19 @@ class DeltaLog:
         """Open the log of the table at ``location``."""
         return cls(log_storage(location, storage_options), f"{location}/{LOG_FOLDER}", storage_options)
 
-    def listing(self) -> LogListing:
-        """List the folder. Raises OffsetStoreError if it cannot be listed."""
+    def listing(self, since: int = 0) -> LogListing:
+        """List the files of the versions from ``since`` on. Raises OffsetStoreError if the folder cannot be listed."""
+        names = self.names(since)
+        commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
+        return LogListing(tuple(commits), complete_checkpoints(names))
+
+    def names(self, since: int = 0) -> list[str]:
+        """Return the names of the files of the versions from ``since`` on, and what sorts after. Raises as `listing`."""
         with hidden_secrets(self.storage_options):
             try:
-                names = self.storage.names()
+                return self.storage.names(f"{since:020d}" if since else "")
             except OSError as error:
                 raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
-        commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
-        return LogListing(tuple(commits), _complete_checkpoints(names))
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -78,7 +82,11 @@ class DeltaLog:
             LogFileMissingError: if there is no such commit, or it was cleaned up.
             OffsetStoreError: if it cannot be read.
         """
-        return _parse_actions(self._read(f"{version:020d}.json"), set(kinds), f"{self.folder}/{version:020d}.json")
+        return self.actions_in(f"{version:020d}.json", kinds)
+
+    def actions_in(self, name: str, kinds: Iterable[str]) -> dict[str, list[Action]]:
+        """Return the actions of these kinds in a JSON file: a commit, or a V2 checkpoint. Raises as `actions`."""
+        return _parse_actions(self._read(name), set(kinds), f"{self.folder}/{name}")
 
     def actions_of(self, versions: Iterable[int], kinds: Iterable[str]) -> Iterator[dict[str, list[Action]]]:
         """Yield the actions of these kinds in each of some commits, one commit after the other.
@@ -169,7 +177,7 @@ class DeltaLog:
     def _column(self, name: str, column: str) -> Iterator[Any]:
         kind, _, leaf = column.partition(".")
         if name.endswith(".json"):
-            actions = _parse_actions(self._read(name), {kind}, f"{self.folder}/{name}")
+            actions = self.actions_in(name, (kind,))
             yield from (action[leaf] for action in actions[kind])
             return
         with hidden_secrets(self.storage_options):
@@ -233,7 +241,7 @@ def _damage(data: bytes) -> str | None:
     return None if bad is None else f"line {bad} of its file is no whole JSON object"
 
 
-def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+def complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Group checkpoint files by version; several kinds of one version are equivalent, so one of them is enough."""
     whole: dict[int, tuple[str, ...]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
