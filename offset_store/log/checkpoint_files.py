@@ -20,7 +20,9 @@ from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.state import STATE_KINDS, LogError, TableState, first_state
 from sparkonce.offset_store.secrets import hidden_secrets
 
-BATCH_ROWS = 32_768
+BATCH_ROWS = 16_384
+BUFFER_BYTES = 1 << 20
+"""Read at once of a column, so that a row group of a large table is not in memory as a whole."""
 SIDECARS = "_sidecars"
 Columns = dict[str, pa.StructType]
 
@@ -118,7 +120,7 @@ class StoredCheckpoint:
         with hidden_secrets(self.log.storage_options):
             try:
                 with self.log.storage.open(name) as source:
-                    yield pq.ParquetFile(source)
+                    yield pq.ParquetFile(source, buffer_size=BUFFER_BYTES)
             except (OSError, pa.ArrowException) as error:
                 raise OffsetStoreError(f"cannot read {self.log.folder}/{name}: {error}") from error
 
