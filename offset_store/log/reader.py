@@ -67,15 +67,19 @@ class DeltaLog:
         check_table_path(location)
         return cls(log_storage(location, storage_options), f"{location}/{LOG_FOLDER}", storage_options)
 
-    def listing(self, after: int | None = None) -> LogListing:
-        """List the folder, or what it has of the commits ``after`` a version. Raises OffsetStoreError if it cannot."""
+    def listing(self, since: int = 0) -> LogListing:
+        """List the files of the versions from ``since`` on. Raises OffsetStoreError if the folder cannot be listed."""
+        names = self.names(since)
+        commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
+        return LogListing(tuple(commits), complete_checkpoints(names))
+
+    def names(self, since: int = 0) -> list[str]:
+        """Return the names of the files from version ``since`` on, and what sorts after. Raises as `listing`."""
         with hidden_secrets(self.storage_options):
             try:
-                names = self.storage.names("" if after is None else commit_file(after))
+                return self.storage.names(f"{since:020d}" if since else "")
             except OSError as error:
                 raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
-        commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
-        return LogListing(tuple(commits), _complete_checkpoints(names))
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -84,7 +88,10 @@ class DeltaLog:
             LogFileMissingError: if there is no such commit, or it was cleaned up.
             OffsetStoreError: if it cannot be read.
         """
-        name = commit_file(version)
+        return self.actions_in(commit_file(version), kinds)
+
+    def actions_in(self, name: str, kinds: Iterable[str]) -> dict[str, list[Action]]:
+        """Return the actions of these kinds in a JSON file: a commit, or a V2 checkpoint. Raises as `actions`."""
         return _parse_actions(self._read(name), set(kinds), f"{self.folder}/{name}")
 
     def actions_of(self, versions: Iterable[int], kinds: Iterable[str]) -> Iterator[dict[str, list[Action]]]:
@@ -180,7 +187,7 @@ class DeltaLog:
     def _column(self, name: str, column: str) -> Iterator[Any]:
         kind, _, leaf = column.partition(".")
         if name.endswith(".json"):
-            actions = _parse_actions(self._read(name), {kind}, f"{self.folder}/{name}")
+            actions = self.actions_in(name, (kind,))
             yield from (action[leaf] if leaf else action for action in actions[kind])
             return
         with hidden_secrets(self.storage_options):
@@ -250,7 +257,7 @@ def _damage(data: bytes) -> str | None:
     return None if bad is None else f"line {bad} of its file is no whole JSON object"
 
 
-def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+def complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Group checkpoint files by version; several kinds of one version are equivalent, so one of them is enough."""
     whole: dict[int, tuple[str, ...]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
