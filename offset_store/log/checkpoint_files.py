@@ -112,7 +112,7 @@ class StoredCheckpoint:
             kept = _columns(file, kinds)
             for batch in file.iter_batches(BATCH_ROWS, columns=kept, use_threads=False) if kept else ():
                 for kind, rows in zip(batch.schema.names, batch.columns, strict=True):
-                    found[kind] += rows.filter(rows.is_valid()).to_pylist()
+                    found[kind] += rows.filter(rows.is_valid()).to_pylist(maps_as_pydicts="strict")
         return found
 
     @contextmanager

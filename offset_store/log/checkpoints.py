@@ -223,7 +223,7 @@ def _compare(source: Any, state: TableState, where: str) -> _Found:
         small: dict[str, list[Action]] = {kind: [] for kind in STATE_KINDS}
         for kind in STATE_KINDS:
             rows = file.read(columns=[kind], use_threads=False)[kind].drop_null()
-            small[kind] = rows.to_pylist()
+            small[kind] = rows.to_pylist(maps_as_pydicts="strict")
         files = file.read(columns=["add.path", "add.baseRowId", "add.deletionVector"], use_threads=False)["add"]
         found = first_state(state.version, small)
     except (OSError, pa.ArrowException, LogError) as error:

@@ -68,7 +68,7 @@ def maintain(log: DeltaLog, state: TableState, *, last: Maintained, now_ms: int)
 
 def _maintained(log: DeltaLog, state: TableState, known: Maintained, now_ms: int) -> Maintained:
     properties = state.metadata.configuration
-    listing = log.listing(known.checkpoint_version or 0)
+    listing = log.listing(None if not known.checkpoint_version else known.checkpoint_version - 1)
     newest = listing.newest_checkpoint(state.version)
     newest = known.checkpoint_version if newest is None else newest
     due_at = (newest or 0) + commits_between(properties, _files_at(log, newest))

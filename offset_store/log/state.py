@@ -47,6 +47,10 @@ class TableState:
         text = self.domains.get(ROW_TRACKING_DOMAIN)
         return 0 if text is None else int(json.loads(text)["rowIdHighWaterMark"]) + 1
 
+    def at_commit(self, actions: Actions) -> TableState:
+        """Return this state, of a checkpoint, with what only its commit has: the in-commit timestamp."""
+        return replace(self, timestamp_ms=_timestamp(self, self.metadata, actions))
+
     def after(self, actions: Actions) -> TableState:
         """Return the state after one more commit.
 

@@ -83,7 +83,7 @@ class LocalStorage:
         """See `LogStorage.names`."""
         try:
             return sorted(name for name in os.listdir(self.folder) if name > after)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
@@ -108,7 +108,7 @@ class LocalStorage:
         """See `LogStorage.tag`."""
         try:
             found = os.stat(f"{self.folder}/{name}")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 

@@ -92,7 +92,7 @@ Conflict = TableChanged | TableRestored | TransactionMoved | FilesChanged | Doma
 
 
 def judge(touched: Touched, version: int, landed: Actions) -> Conflict | None:
-    """Return why a commit must not follow one that landed as ``version``; None if it may. See the module's docstring."""
+    """Return why a commit must not follow one that landed as ``version``, or None; see the module's docstring."""
     for kind, what in (("protocol", "protocol"), ("metaData", "metadata")):
         if landed[kind]:
             return TableChanged(version, what)

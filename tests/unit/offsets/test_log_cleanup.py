@@ -9,7 +9,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from sparkonce.offset_store import tables
-from sparkonce.offset_store.tables import append
+from tests.delta_commits import append
 
 
 def commits_kept(table: Path) -> list[int]:
