@@ -76,10 +76,9 @@ def write_checkpoint(
     """
     if state.version in listing.checkpoints:
         return None
-    data = _made(log, state, listing, removed_before_ms)
     name = f"{state.version:020d}.checkpoint.parquet"
     where = f"{log.folder}/{name}"
-    found = _compare(io.BytesIO(data), state, where)
+    data, found = _made(log, state, listing, removed_before_ms)
     with hidden_secrets(log.storage_options):
         try:
             _forget_checksum(log, name)
@@ -95,8 +94,10 @@ def write_checkpoint(
     return written
 
 
-def _made(log: DeltaLog, state: TableState, listing: LogListing, removed_before_ms: int | None) -> bytes:
-    """Return the checkpoint's bytes, based on the newest older checkpoint that can be read."""
+def _made(
+    log: DeltaLog, state: TableState, listing: LogListing, removed_before_ms: int | None
+) -> tuple[bytes, _Found]:
+    """Return the checkpoint's bytes, and what is in them, based on the newest older checkpoint that does for it."""
     first_error: OffsetStoreError | None = None
     tried = set()
     for each in (listing, None):
@@ -108,7 +109,8 @@ def _made(log: DeltaLog, state: TableState, listing: LogListing, removed_before_
             tried.add(base)
             stored = None if base is None else StoredCheckpoint(log, base, known.checkpoints[base])
             try:
-                return _Made(log, state, stored, removed_before_ms).bytes()
+                data = _Made(log, state, stored, removed_before_ms).bytes()
+                return data, _compare(io.BytesIO(data), state, log.folder)
             except OffsetStoreError as error:
                 first_error = first_error or error
             except (pa.ArrowException, LogError, KeyError, TypeError, ValueError) as error:
@@ -227,7 +229,7 @@ def _compare(source: Any, state: TableState, where: str) -> _Found:
         files = file.read(columns=["add.path", "add.baseRowId", "add.deletionVector"], use_threads=False)["add"]
         found = first_state(state.version, small)
     except (OSError, pa.ArrowException, LogError) as error:
-        raise CheckpointError(f"{where}: a checkpoint that was made cannot be read: {error}") from error
+        raise CheckpointError(f"{where}: a checkpoint of version {state.version} {error}; it was not written") from error
     adds = files.drop_null().combine_chunks()
     paths = adds.field("path")
     differences = [
@@ -245,8 +247,8 @@ def _compare(source: Any, state: TableState, where: str) -> _Found:
     ]
     if differences:
         raise CheckpointError(
-            f"{where}: a checkpoint made of the log differs from the table's state in {', '.join(differences)}; it was "
-            "not written. Look for damage in the log: sparkonce audit"
+            f"{where}: a checkpoint of version {state.version} would differ from the table's state in "
+            f"{', '.join(differences)}; it was not written. Look for damage in the log: sparkonce audit"
         )
     return _Found(len(adds), file.metadata.num_rows)
 
