@@ -2,9 +2,9 @@
 
 Fields of ``add`` and ``remove`` that this module does not know are kept, with the type that a checkpoint has for them,
 or that their values in commits have. ``stats_parsed`` and ``partitionValues_parsed`` are not: they say again, typed,
-what ``stats`` and ``partitionValues`` say, which every reader takes. Where an older checkpoint has typed statistics only
-(`delta.checkpoint.writeStatsAsJson` is false), they become JSON, because deletion vectors and row ids need their count
-of rows.
+what ``stats`` and ``partitionValues`` say, which every reader takes. Where an older checkpoint has typed statistics
+only (`delta.checkpoint.writeStatsAsJson` is false), they become JSON: deletion vectors and row ids need their count of
+rows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import datetime as dt
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
@@ -146,7 +147,7 @@ def conform(rows: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=rows.is_null())
 
 
-def without(rows: pa.StructArray, replaced: frozenset[FileKey], paths: pa.Array) -> pa.StructArray:
+def without(rows: pa.StructArray, replaced: AbstractSet[FileKey], paths: pa.Array) -> pa.StructArray:
     """Return the rows whose logical files are not among ``replaced``, the paths of which are ``paths``."""
     if not len(rows) or not replaced:
         return rows
@@ -180,7 +181,9 @@ def with_json_statistics(adds: pa.StructArray) -> pa.StructArray:
     has_json = adds.type.get_field_index("stats") >= 0
     given = adds.field("stats").to_pylist() if has_json else [None] * len(adds)
     parsed = adds.field("stats_parsed").to_pylist() if None in given else given
-    texts = [json_statistics(typed) if text is None and typed else text for text, typed in zip(given, parsed, strict=True)]
+    texts = [
+        json_statistics(typed) if text is None and typed else text for text, typed in zip(given, parsed, strict=True)
+    ]
     fields = {field.name: column for field, column in zip(adds.type, adds.flatten(), strict=True)}
     fields["stats"] = pa.array(texts, pa.string())
     return pa.StructArray.from_arrays(list(fields.values()), list(fields))

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.log.checkpoints import LAST_CHECKPOINT, Checkpoint, write_checkpoint
 from sparkonce.offset_store.log.cleanup import clean_up
 from sparkonce.offset_store.log.intervals import DAY_MS, interval_ms
@@ -52,16 +51,18 @@ def commits_between(properties: Mapping[str, str], files: int) -> int:
 def maintain(log: DeltaLog, state: TableState, *, last: Maintained, now_ms: int) -> Maintained:
     """Write a checkpoint of ``state``, which is of a commit just made, and clean the log up, if they are due.
 
-    Never raises for what the log or its store does: `Maintained.problem` says it. Costs nothing while none is due.
+    Does not raise: `Maintained.problem` says what went wrong. Costs nothing while none is due.
     """
     known = replace(last, written=None, deleted=0, problem=None)
+    if (known.checkpoint_version or 0) > state.version:  # of a table that was deleted and made again
+        known = Maintained(None)
     properties = state.metadata.configuration
     soonest = (known.checkpoint_version or 0) + commits_between(properties, 0)
     if state.version < max(known.due_at, soonest):
         return known
     try:
         return _maintained(log, state, known, now_ms)
-    except (OffsetStoreError, OSError, ValueError) as error:
+    except Exception as error:  # whatever it is, the commit has landed and must not look as if it had failed
         again = state.version + commits_between(properties, 0)
         return replace(known, due_at=again, problem=f"no checkpoint at version {state.version}: {error}")
 
@@ -83,7 +84,7 @@ def _maintained(log: DeltaLog, state: TableState, known: Maintained, now_ms: int
         return known
     try:
         cleaned = clean_up(log, state, now_ms=now_ms)
-    except (OffsetStoreError, OSError, ValueError) as error:
+    except Exception as error:  # as above
         return replace(known, problem=f"expired files of the log were not deleted: {error}")
     return replace(known, deleted=cleaned.deleted, cleaned_day=now_ms // DAY_MS if cleaned.all else known.cleaned_day)
 

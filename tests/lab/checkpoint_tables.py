@@ -61,22 +61,26 @@ PARTITIONS = (
     "at timestamp, local timestamp_ntz"
 )
 PARTITION_VALUES = (
-    "id, CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN 'a b/c%=é' ELSE '' || id % 4 END, id % 2 = 0, cast(id % 2 AS tinyint), "
-    "cast(id % 3 AS smallint), cast(id % 2 AS int), id % 2, cast(0.1 AS float), cast(-0.5 AS double), "
-    "cast(1.25 AS decimal(20,5)), date'1969-12-31' + cast(id % 2 AS int), "
+    "id, CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN 'a b/c%=é' ELSE '' || id % 4 END, id % 2 = 0, "
+    "cast(id % 2 AS tinyint), cast(id % 3 AS smallint), cast(id % 2 AS int), id % 2, cast(0.1 AS float), "
+    "cast(-0.5 AS double), cast(1.25 AS decimal(20,5)), date'1969-12-31' + cast(id % 2 AS int), "
     "timestamp'2024-02-29 12:00:00.000999', timestamp_ntz'1970-01-01 00:00:00.5'"
 )
 STRUCT_VALUES = (
-    "id, named_struct('x', cast(id AS decimal(30,10)), 'inner', named_struct('day', date'2024-01-01' + cast(id AS int), "
-    "'at', timestamp'2024-01-01 00:00:00.123456', 'f', cast(id AS float), 'text', repeat('é', 40))) AS s"
+    "id, named_struct('x', cast(id AS decimal(30,10)), 'inner', named_struct('day', date'2024-01-01' + cast(id AS int),"
+    " 'at', timestamp'2024-01-01 00:00:00.123456', 'f', cast(id AS float), 'text', repeat('é', 40))) AS s"
 )
-STRUCTS = (
-    "id bigint, s struct<x: decimal(30,10), inner: struct<day: date, at: timestamp, f: float, text: string>>"
-)
+STRUCTS = "id bigint, s struct<x: decimal(30,10), inner: struct<day: date, at: timestamp, f: float, text: string>>"
 RECIPES = [
     Recipe("plain", "id bigint, text string", statements=[*BULK, "RESTORE TABLE {t} TO VERSION AS OF 4"]),
     Recipe("vectors", "id bigint, text string", VECTORS, statements=[*BULK[:2], BULK[0], *BULK]),
-    Recipe("row ids", "id bigint, text string", {**VECTORS, "delta.enableRowTracking": "true"}, statements=BULK, row_ids=True),
+    Recipe(
+        "row ids",
+        "id bigint, text string",
+        {**VECTORS, "delta.enableRowTracking": "true"},
+        statements=BULK,
+        row_ids=True,
+    ),
     Recipe(
         "clustered",
         "id bigint, text string",
@@ -96,19 +100,31 @@ RECIPES = [
             "ALTER TABLE {t} ADD COLUMN more string",
         ],
     ),
-    Recipe("partitions", f"id bigint, {PARTITIONS}", VECTORS, f"PARTITIONED BY ({', '.join(each.split()[0] for each in PARTITIONS.split(', '))})", PARTITION_VALUES, BULK),
+    Recipe(
+        "partitions",
+        f"id bigint, {PARTITIONS}",
+        VECTORS,
+        f"PARTITIONED BY ({', '.join(each.split()[0] for each in PARTITIONS.split(', '))})",
+        PARTITION_VALUES,
+        BULK,
+    ),
     *(
         Recipe(
             f"V2 {form}",
             "id bigint, text string",
             {"delta.checkpointPolicy": "v2", **VECTORS, "delta.enableRowTracking": "true"},
             statements=BULK,
-            conf={"spark.databricks.delta.checkpointV2.topLevelFileFormat": form, "spark.databricks.delta.checkpoint.partSize": "3"},
+            conf={
+                "spark.databricks.delta.checkpointV2.topLevelFileFormat": form,
+                "spark.databricks.delta.checkpoint.partSize": "3",
+            },
             row_ids=True,
         )
         for form in ("json", "parquet")
     ),
-    Recipe("parts", "id bigint, text string", statements=BULK, conf={"spark.databricks.delta.checkpoint.partSize": "2"}),
+    Recipe(
+        "parts", "id bigint, text string", statements=BULK, conf={"spark.databricks.delta.checkpoint.partSize": "2"}
+    ),
     *(
         Recipe(
             f"structs, {name}",
@@ -124,7 +140,11 @@ RECIPES = [
         "id int, text string",
         {"delta.enableTypeWidening": "true", "delta.enableChangeDataFeed": "true"},
         values="cast(id AS int), 'x'",
-        statements=["ALTER TABLE {t} ALTER COLUMN id TYPE bigint", *BULK, "ALTER TABLE {t} ADD CONSTRAINT some CHECK (id >= 0)"],
+        statements=[
+            "ALTER TABLE {t} ALTER COLUMN id TYPE bigint",
+            *BULK,
+            "ALTER TABLE {t} ADD CONSTRAINT some CHECK (id >= 0)",
+        ],
     ),
 ]
 
@@ -163,7 +183,11 @@ def copy_at(path: Path, version: int, copy: Path) -> None:
     """Copy a table as it was when a version was its newest."""
     shutil.copytree(path, copy)
     for each in (copy / LOG_FOLDER).iterdir():
-        if (version_of_name(each.name) or 0) > version or each.name.endswith("_last_checkpoint") or each.name.endswith(".crc"):
+        if (
+            (version_of_name(each.name) or 0) > version
+            or each.name.endswith("_last_checkpoint")
+            or each.name.endswith(".crc")
+        ):
             each.unlink()
 
 
@@ -205,7 +229,7 @@ def duckdb_delta(path: Path) -> Rows:
 
 
 def readers() -> dict[str, Callable[[Path], Rows]]:
-    """Return the readers there are besides delta-spark: Polars where it is installed, DuckDB's as in `table_readers`."""
+    """Return the readers there are besides delta-spark: Polars if it is installed, DuckDB's as in `table_readers`."""
     found: dict[str, Callable[[Path], Rows]] = {"delta-rs": delta_rs, "delta-rs dataset": delta_rs_dataset}
     if find_spec("polars"):
         found["Polars"] = polars

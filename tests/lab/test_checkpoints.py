@@ -33,7 +33,9 @@ SPARKS_SHARE = 4
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda each: each.name)
-def test_a_table_is_the_same_after_our_checkpoint_alone(delta_spark: SparkSession, tmp_path: Path, recipe: Recipe) -> None:
+def test_a_table_is_the_same_after_our_checkpoint_alone(
+    delta_spark: SparkSession, tmp_path: Path, recipe: Recipe
+) -> None:
     table = tmp_path / "table"
     recipe.make(delta_spark, table)
     last = log_of(table).listing().commits[-1]
@@ -49,7 +51,9 @@ def test_a_table_is_the_same_after_our_checkpoint_alone(delta_spark: SparkSessio
         if (last - version) % SPARKS_SHARE == 0:
             rows = spark_rows(delta_spark, table, row_ids=recipe.row_ids, version=version)
             assert spark_rows(delta_spark, copy, row_ids=recipe.row_ids) == rows, version
-    detail = "SELECT numFiles, sizeInBytes, properties, minReaderVersion, tableFeatures, partitionColumns, clusteringColumns"
+    detail = (
+        "SELECT numFiles, sizeInBytes, properties, minReaderVersion, tableFeatures, partitionColumns, clusteringColumns"
+    )
     for path in (table, copy):
         delta_spark.sql(f"DESCRIBE DETAIL delta.`{path}`").createOrReplaceTempView(path.name.replace("-", "_"))
     assert delta_spark.sql(f"{detail} FROM table").collect() == delta_spark.sql(f"{detail} FROM copy_{last}").collect()
@@ -73,11 +77,15 @@ def checkpoint(table: Path, copy: Path, version: int) -> None:
 def goes_on(spark: SparkSession, table: Path, copy: Path, recipe: Recipe) -> None:
     for statement in ALTERED:
         for path in (table, copy):
-            spark.sql(statement.replace("{t} USING", f"delta.`{path}` t USING").replace("{t}.id", "t.id").replace("{t}", f"delta.`{path}`"))
+            spark.sql(
+                statement.replace("{t} USING", f"delta.`{path}` t USING")
+                .replace("{t}.id", "t.id")
+                .replace("{t}", f"delta.`{path}`")
+            )
         assert spark_rows(spark, copy) == spark_rows(spark, table), statement
     for n in range(4):  # past the next checkpoint of its own
         for path in (table, copy):
             spark.sql(f"DELETE FROM delta.`{path}` WHERE id = {5 * n}")
         assert spark_rows(spark, copy) == spark_rows(spark, table)
-    written = [name for name in log_of(copy).listing().checkpoints]
+    written = list(log_of(copy).listing().checkpoints)
     assert len(written) > 1, written

@@ -26,7 +26,12 @@ PROTOCOL: Json = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 def with_features(*writers: str, readers: tuple[str, ...] = ()) -> Json:
     both = {"readerFeatures": list(readers)} if readers else {}
-    return {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7, "writerFeatures": [*writers, *readers], **both}
+    return {
+        "minReaderVersion": 3 if readers else 1,
+        "minWriterVersion": 7,
+        "writerFeatures": [*writers, *readers],
+        **both,
+    }
 
 
 def metadata(properties: Mapping[str, str] | None = None, table_id: str = "t") -> Json:

@@ -16,7 +16,13 @@ from sparkonce.offset_store.log.checkpoint_rows import json_statistics
 from sparkonce.offset_store.log.checkpoints import CheckpointError, write_checkpoint
 from tests.unit.delta_log.logs import HandLog, add, domain, metadata, remove, txn, with_features
 
-VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40, "cardinality": 2}
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+    "offset": 4,
+    "sizeInBytes": 40,
+    "cardinality": 2,
+}
 
 
 @pytest.fixture
@@ -28,7 +34,9 @@ def table(tmp_path: Path) -> HandLog:
 
 def test_the_newest_action_wins(table: HandLog) -> None:
     table.commit(add("a"), add("b%20c"), add("back"), txn("x", 1), txn("y", 5, lastUpdated=7), domain("mine", "1"))
-    table.commit(remove("a", 10), remove("b c", 20), remove("back"), txn("x", 3), domain("mine", removed=True), domain("o", "2"))
+    table.commit(
+        remove("a", 10), remove("b c", 20), remove("back"), txn("x", 3), domain("mine", removed=True), domain("o", "2")
+    )
     table.commit(add("back", size=2), add("d"), {"metaData": metadata({"some": "property"})})
     written = table.checkpoint(removed_before_ms=10)
     assert written is not None
@@ -84,7 +92,10 @@ def test_fields_that_are_not_known_come_from_every_kind_of_checkpoint(tmp_path: 
     table.commit(add("c", **known | {"baseRowId": 2}, third=[1, 2]))
     table.delete_before(1)
     written = write_checkpoint(
-        table.log, table.read(1).state().after(next(iter(table.log.actions_of([2], NEWS)))), table.log.listing(), removed_before_ms=-1
+        table.log,
+        table.read(1).state().after(next(iter(table.log.actions_of([2], NEWS)))),
+        table.log.listing(),
+        removed_before_ms=-1,
     )
     assert written is not None
     files = table.rows(2, "add")
@@ -120,7 +131,9 @@ def stored_as(table: HandLog, form: str) -> None:
         keys = dict.fromkeys(key for row in [*head, *sidecar] for key in row)
         columns = {key: [row.get(key) for row in [*head, *sidecar]] for key in keys}
         types = {field.name: field.type for field in rows.schema}
-        pq.write_table(pa.table({k: pa.array(v, types.get(k)) for k, v in columns.items()}), table.folder / f"{name}.parquet")
+        pq.write_table(
+            pa.table({k: pa.array(v, types.get(k)) for k, v in columns.items()}), table.folder / f"{name}.parquet"
+        )
         return
     last = sidecar
     if form == "v2 inline":
@@ -148,7 +161,9 @@ def test_typed_statistics_that_are_alone_become_json(table: HandLog) -> None:
     pq.write_table(pa.Table.from_pylist(rows, pa.schema([added if f.name == "add" else f for f in schema])), name)
     table.commit(add("c"))
     table.checkpoint()
-    assert [row["stats"] for row in table.rows(2, "add")] == ['{"numRecords":3,"minValues":{"id":1}}'] * 2 + ['{"numRecords": 1}']
+    assert [row["stats"] for row in table.rows(2, "add")] == ['{"numRecords":3,"minValues":{"id":1}}'] * 2 + [
+        '{"numRecords": 1}'
+    ]
     assert "stats_parsed" not in table.rows(2, "add")[0]
 
 
@@ -183,7 +198,7 @@ def test_last_checkpoint_never_goes_back_and_may_hold_anything(table: HandLog) -
     table.commits(3)
     for garbage in ("", "{", "[]", '{"version": "x"}', '{"version":99}'):
         hint.write_text(garbage)
-        (table.folder / f"._last_checkpoint.crc").write_text("of Hadoop")
+        (table.folder / "._last_checkpoint.crc").write_text("of Hadoop")
         table.checkpoint()
         if garbage == '{"version":99}':
             assert hint.read_text() == garbage
@@ -210,7 +225,8 @@ def test_a_damaged_checkpoint_is_not_built_on(table: HandLog, damage: str) -> No
         name.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "garbage": b"PAR1" * 99}[damage])
     table.commits(1)
     written = table.checkpoint()
-    assert written is not None and written.files == 3
+    assert written is not None
+    assert written.files == 3
     table.delete_before(3)
     assert table.files() == ["f1", "f2", "f3"]
 
@@ -230,7 +246,9 @@ def test_a_checkpoint_that_differs_from_the_state_is_not_written(table: HandLog)
     table.checkpoint()
     name = table.folder / f"{1:020d}.checkpoint.parquet"
     rows = pq.read_table(name)
-    pq.write_table(rows.filter([row["txn"] is None and row["domainMetadata"] is None for row in rows.to_pylist()]), name)
+    pq.write_table(
+        rows.filter([row["txn"] is None and row["domainMetadata"] is None for row in rows.to_pylist()]), name
+    )
     table.commits(1)
     state = table.state()
     table.delete_before(1)

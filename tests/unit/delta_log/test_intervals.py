@@ -27,7 +27,19 @@ def test_intervals_are_read_as_spark_reads_them() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "interval", "30", "days", "interval 1 month", "1 year", "1.5 days", "1day", "interval 1 day,", "-1 day", "1 dayss"],
+    [
+        "",
+        "interval",
+        "30",
+        "days",
+        "interval 1 month",
+        "1 year",
+        "1.5 days",
+        "1day",
+        "interval 1 day,",
+        "-1 day",
+        "1 dayss",
+    ],
 )
 def test_other_texts_are_no_intervals(text: str) -> None:
     with pytest.raises(ValueError, match="is no interval"):

@@ -151,7 +151,9 @@ def test_in_commit_timestamps_count_where_there_are_any(table: HandLog) -> None:
     for version in range(13):
         name = table.folder / f"{version:020d}.json"
         at_ms = OLD_MS + version if version <= 5 else NOW_MS
-        name.write_text(name.read_text().replace('{"commitInfo": {}}', json.dumps({"commitInfo": {"inCommitTimestamp": at_ms}})))
+        name.write_text(
+            name.read_text().replace('{"commitInfo": {}}', json.dumps({"commitInfo": {"inCommitTimestamp": at_ms}}))
+        )
     clean_up(table.log, table.state(), now_ms=NOW_MS)
     assert versions(table)[0] == list(range(4, 13))
 
@@ -169,7 +171,9 @@ def test_nothing_goes_if_what_stays_is_damaged(table: HandLog, damage: str) -> N
     else:
         other = HandLog(table.path.parent / "other")
         other.create()
-        (other.folder / f"{0:020d}.json").write_text((table.folder / f"{0:020d}.json").read_text().replace('"t"', '"u"'))
+        (other.folder / f"{0:020d}.json").write_text(
+            (table.folder / f"{0:020d}.json").read_text().replace('"t"', '"u"')
+        )
         other.commits(8)
         other.checkpoint()
         os.replace(other.folder / f"{8:020d}.checkpoint.parquet", table.folder / f"{8:020d}.checkpoint.parquet")
@@ -183,7 +187,10 @@ def test_sidecars_and_temporary_files_go_when_a_day_old_and_unused(table: HandLo
     aged(table)
     sidecars = table.folder / "_sidecars"
     sidecars.mkdir()
-    used = {"checkpointMetadata": {"version": 12}}, {"sidecar": {"path": "used.parquet", "sizeInBytes": 1, "modificationTime": 1}}
+    used = (
+        {"checkpointMetadata": {"version": 12}},
+        {"sidecar": {"path": "used.parquet", "sizeInBytes": 1, "modificationTime": 1}},
+    )
     lines = "".join(f"{json.dumps(each)}\n" for each in used)
     (table.folder / f"{12:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json").write_text(lines)
     for folder, name, at_ms in [
