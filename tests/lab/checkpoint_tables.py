@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -182,12 +183,10 @@ def version_of_name(name: str) -> int | None:
 def copy_at(path: Path, version: int, copy: Path) -> None:
     """Copy a table as it was when a version was its newest."""
     shutil.copytree(path, copy)
+    hint = copy / LOG_FOLDER / "_last_checkpoint"
+    is_newer = json.loads(hint.read_text())["version"] > version
     for each in (copy / LOG_FOLDER).iterdir():
-        if (
-            (version_of_name(each.name) or 0) > version
-            or each.name.endswith("_last_checkpoint")
-            or each.name.endswith(".crc")
-        ):
+        if (version_of_name(each.name) or 0) > version or (is_newer and "_last_checkpoint" in each.name):
             each.unlink()
 
 

@@ -65,7 +65,7 @@ def test_a_table_is_the_same_after_our_checkpoint_alone(
 
 def checkpoint(table: Path, copy: Path, version: int) -> None:
     log = log_of(copy)
-    for each in (copy / LOG_FOLDER).glob(f"{version:020d}.checkpoint*"):
+    for each in (copy / LOG_FOLDER).glob(f"*{version:020d}.checkpoint*"):
         each.unlink()  # delta-spark's own of this very version
     written = write_checkpoint(log, state_at(table, version), log.listing(), removed_before_ms=0)
     assert written is not None
@@ -83,7 +83,7 @@ def goes_on(spark: SparkSession, table: Path, copy: Path, recipe: Recipe) -> Non
                 .replace("{t}", f"delta.`{path}`")
             )
         assert spark_rows(spark, copy) == spark_rows(spark, table), statement
-    for n in range(4):  # past the next checkpoint of its own
+    for n in range(2):  # past the next checkpoint of its own
         for path in (table, copy):
             spark.sql(f"DELETE FROM delta.`{path}` WHERE id = {5 * n}")
         assert spark_rows(spark, copy) == spark_rows(spark, table)

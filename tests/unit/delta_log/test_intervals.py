@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.offset_store.log.intervals import DAY_MS, interval_ms
+from sparkonce.offset_store.log.intervals import DAY_MS, interval_ms, retention_ms
 
 
 def test_intervals_are_read_as_spark_reads_them() -> None:
@@ -44,3 +44,13 @@ def test_intervals_are_read_as_spark_reads_them() -> None:
 def test_other_texts_are_no_intervals(text: str) -> None:
     with pytest.raises(ValueError, match="is no interval"):
         interval_ms(text)
+
+
+def test_a_retention_that_says_nothing_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    properties = {"delta.logRetentionDuration": "interval of this test"}
+    assert [retention_ms(properties, "delta.logRetentionDuration", "interval 1 day") for _ in range(3)] == [None] * 3
+    assert retention_ms({}, "delta.logRetentionDuration", "interval 1 day") == DAY_MS
+    assert [record.getMessage() for record in caplog.records] == [
+        "nothing expires by the table property delta.logRetentionDuration: 'interval of this test' is no interval of "
+        "weeks, days, hours, minutes or seconds"
+    ]
