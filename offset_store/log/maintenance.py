@@ -17,7 +17,7 @@ RETENTION_OF_REMOVED = "delta.deletedFileRetentionDuration"
 LEAST_COMMITS, MOST_COMMITS = 100, 1_000
 """Between two checkpoints, where the table does not say how many."""
 FILES_PER_COMMIT = 100
-"""A checkpoint costs about 5 microseconds for each file of the table: half a millisecond for each commit, at this many."""
+"""A checkpoint costs about 5 microseconds a file: half a millisecond for each commit, at this many files."""
 
 
 @dataclass(frozen=True, slots=True)
