@@ -88,6 +88,15 @@ class AddFile:
         }
 
 
+def by_kind(actions: Iterable[tuple[str, Action]], kinds: Iterable[str]) -> dict[str, list[Action]]:
+    """Return the actions of these kinds as a reader of the commit finds them."""
+    found: dict[str, list[Action]] = {kind: [] for kind in kinds}
+    for kind, action in actions:
+        if kind in found:
+            found[kind].append(action)
+    return found
+
+
 def to_lines(actions: Iterable[tuple[str, Action]]) -> bytes:
     """Return a commit's file: one action in a line."""
     lines = (json.dumps({kind: action}, separators=(",", ":"), ensure_ascii=False) for kind, action in actions)

@@ -261,6 +261,21 @@ def _compare(source: Any, state: TableState, where: str) -> _Found:
     return _Found(len(adds), file.metadata.num_rows)
 
 
+def read_hint(log: DeltaLog) -> Mapping[str, Any]:
+    """Return what ``_last_checkpoint`` says; {} if it is missing or damaged: it is a hint."""
+    try:
+        found = json.loads(log.storage.read(LAST_CHECKPOINT))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def last_checkpoint(log: DeltaLog) -> int | None:
+    """Return the version that ``_last_checkpoint`` names, or None."""
+    version = read_hint(log).get("version")
+    return version if isinstance(version, int) and version >= 0 else None
+
+
 def _name_last(log: DeltaLog, written: Checkpoint) -> None:
     """Write ``_last_checkpoint``, unless it names a newer one."""
     try:

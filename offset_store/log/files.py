@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.checkpoint_rows import FileKey, file_key
 from sparkonce.offset_store.log.reader import DeltaLog
-
-FileKey = tuple[str, str | None]
-"""The path of a file and the unique id of its deletion vector: what identifies a logical file."""
 
 
 def active_files(log: DeltaLog, version: int) -> dict[FileKey, Action]:
@@ -31,14 +29,4 @@ def active_files(log: DeltaLog, version: int) -> dict[FileKey, Action]:
 
 def active_paths(log: DeltaLog, version: int) -> Iterator[str]:
     """Yield the paths of the files of a version, as the log has them. Raises as `active_files`."""
-    return (path for path, _ in active_files(log, version))
-
-
-def file_key(action: Action) -> FileKey:
-    """Return what an add or a remove is about (PROTOCOL.md, "Add File and Remove File")."""
-    vector = action.get("deletionVector")
-    if not vector:
-        return str(action["path"]), None
-    offset = vector.get("offset")
-    unique = f"{vector['storageType']}{vector['pathOrInlineDv']}"
-    return str(action["path"]), unique if offset is None else f"{unique}@{offset}"
+    return (str(add["path"]) for add in active_files(log, version).values())

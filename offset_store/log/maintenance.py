@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sparkonce.offset_store.log.checkpoints import LAST_CHECKPOINT, Checkpoint, write_checkpoint
+from sparkonce.offset_store.log.checkpoints import Checkpoint, read_hint, write_checkpoint
 from sparkonce.offset_store.log.cleanup import clean_up
 from sparkonce.offset_store.log.intervals import DAY_MS, retention_ms
 from sparkonce.offset_store.log.reader import DeltaLog
@@ -66,7 +65,7 @@ def maintain(log: DeltaLog, state: TableState, *, last: Maintained, now_ms: int)
 
 def _maintained(log: DeltaLog, state: TableState, known: Maintained, now_ms: int) -> Maintained:
     properties = state.metadata.configuration
-    listing = log.listing(None if not known.checkpoint_version else known.checkpoint_version - 1)
+    listing = log.listing(known.checkpoint_version or 0)
     newest = listing.newest_checkpoint(state.version)
     newest = known.checkpoint_version if newest is None else newest
     due_at = (newest or 0) + commits_between(properties, _files_at(log, newest))
@@ -89,8 +88,6 @@ def _maintained(log: DeltaLog, state: TableState, known: Maintained, now_ms: int
 
 def _files_at(log: DeltaLog, version: int | None) -> int:
     """Return how many files the table has by ``_last_checkpoint``; 0 if that is not of this version."""
-    try:
-        hint = json.loads(log.storage.read(LAST_CHECKPOINT))
-        return int(hint["numOfAddFiles"]) if hint["version"] == version else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    hint = read_hint(log)
+    files = hint.get("numOfAddFiles") if hint.get("version") == version else None
+    return files if isinstance(files, int) else 0

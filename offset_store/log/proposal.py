@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkonce.offset_store.log.actions import Action, AddFile, to_lines
+from sparkonce.offset_store.log.actions import Action, AddFile
 from sparkonce.offset_store.log.state import IN_COMMIT_TIMESTAMPS, ROW_TRACKING_DOMAIN, TableState
 from sparkonce.offset_store.log.verdict import Touched
 
@@ -52,10 +52,6 @@ class Proposal:
         found += [("remove", _remove(each, now_ms)) for each in self.removed or ()]
         found += self._adds(state)
         return found
-
-    def to_file(self, state: TableState, attempt_id: str, now_ms: int, engine: str) -> bytes:
-        """Return the bytes of its log file."""
-        return to_lines(self.actions(state, attempt_id, now_ms, engine))
 
     def _info(self, state: TableState, attempt_id: str, now_ms: int, engine: str) -> dict[str, Any]:
         timed: dict[str, Any] = {}

@@ -67,17 +67,17 @@ class DeltaLog:
         check_table_path(location)
         return cls(log_storage(location, storage_options), f"{location}/{LOG_FOLDER}", storage_options)
 
-    def listing(self, after: int | None = None) -> LogListing:
-        """List the folder, or what it has of the commits ``after`` a version. Raises OffsetStoreError if it cannot."""
-        names = self.names(after)
+    def listing(self, since: int = 0) -> LogListing:
+        """List the files of the versions from ``since`` on. Raises OffsetStoreError if the folder cannot be listed."""
+        names = self.names(since)
         commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
         return LogListing(tuple(commits), complete_checkpoints(names))
 
-    def names(self, after: int | None = None) -> list[str]:
-        """Return the names of the files in the folder, or of those after a version's commit. Raises as `listing`."""
+    def names(self, since: int = 0) -> list[str]:
+        """Return the names of the files from version ``since`` on, and what sorts after. Raises as `listing`."""
         with hidden_secrets(self.storage_options):
             try:
-                return self.storage.names("" if after is None else commit_file(after))
+                return self.storage.names(f"{since:020d}" if since else "")
             except OSError as error:
                 raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
 

@@ -11,6 +11,7 @@ is looked at before each use: if it is another one, the log is loaded afresh.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,13 +29,15 @@ from sparkonce.offset_store.errors import (
 )
 from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.log.actions import Actions
+from sparkonce.offset_store.log.actions import Actions, by_kind, to_lines
+from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
+from sparkonce.offset_store.log.checkpoints import last_checkpoint
+from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing, commit_file
 from sparkonce.offset_store.log.state import (
     IN_COMMIT_TIMESTAMPS,
     NEWS_KINDS,
-    STATE_KINDS,
     LogError,
     TableState,
     first_state,
@@ -43,6 +46,8 @@ from sparkonce.offset_store.log.storage import Tag
 from sparkonce.offset_store.log.verdict import judge
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import full_disk, store_hint_or_options
+
+_log = logging.getLogger(__name__)
 
 COMMIT_ATTEMPTS = 100
 """How often the next version is tried after losing to other commits that do not conflict."""
@@ -76,6 +81,7 @@ class TableLog:
     _reader: DeltaLog | None = None
     _state: TableState | None = None
     _tag: Tag | None = None
+    _maintained: Maintained = field(default_factory=lambda: Maintained(None))
 
     @property
     def reader(self) -> DeltaLog:
@@ -95,7 +101,7 @@ class TableLog:
             state = self._followed()
             if state is None:
                 check_store_answers(self.location, self.storage_options)
-                state = self._load(self.reader.listing())
+                state = self._load(self._newest_listing())
             if state is not self._state:
                 self._keep(state)
             return state
@@ -119,7 +125,9 @@ class TableLog:
         with self._errors("commit to"):
             while lost < COMMIT_ATTEMPTS:
                 version = state.version + 1
-                if self._put(version, proposal.to_file(state, attempt_id, now_ms(), engine_info()), attempt_id):
+                actions = proposal.actions(state, attempt_id, now_ms(), engine_info())
+                if self._put(version, to_lines(actions), attempt_id):
+                    self._maintain(state.after(by_kind(actions, NEWS_KINDS)))
                     return version
                 landed = next(self._strict(range(version, version + 1)))
                 conflict = judge(proposal.touched, version, landed)
@@ -166,7 +174,7 @@ class TableLog:
         """Return the newest version, at or after one that is there."""
         storage = self.reader.storage
         if not storage.is_local:
-            return max(self.reader.listing(after=version).commits, default=version)
+            return max(self.reader.listing(version).commits, default=version)
         while storage.tag(commit_file(version + 1)) is not None:
             version += 1
         return version
@@ -175,11 +183,27 @@ class TableLog:
         tag = self.reader.storage.tag(commit_file(state.version))
         self._state, self._tag = (None, None) if tag is None else (state, tag)
 
+    def _newest_listing(self) -> LogListing:
+        """List the log from the checkpoint that ``_last_checkpoint`` names, if it is there; else the whole log."""
+        hint = last_checkpoint(self.reader)
+        if hint is not None:
+            listing = self.reader.listing(hint)
+            if hint in listing.checkpoints:
+                return listing
+        return self.reader.listing()
+
+    def _maintain(self, state: TableState) -> None:
+        """Write a checkpoint and clean the log up, if they are due; what fails there does not undo the commit."""
+        self._maintained = maintain(self.reader, state, last=self._maintained, now_ms=now_ms())
+        if self._maintained.problem is not None:
+            _log.warning("%s: %s", self.location, self._maintained.problem)
+
     def _load(self, listing: LogListing, version: int | None = None) -> TableState:
         newest = listing.newest if version is None else version
         if newest is None:
             raise StoreMissingError(f"there is no Delta table at {self.location}")
         checkpoint = listing.newest_checkpoint(newest)
+        self._maintained = Maintained(checkpoint)
         state = self._at_first() if checkpoint is None else self._at_checkpoint(listing, checkpoint)
         return self._folded(state, newest)
 
@@ -189,9 +213,8 @@ class TableLog:
             return self._readable(first_state(0, actions))
 
     def _at_checkpoint(self, listing: LogListing, version: int) -> TableState:
-        found = {kind: list(self.reader.checkpoint_actions(listing, version, kind)) for kind in STATE_KINDS}
         with self._version_named(version):
-            state = self._readable(first_state(version, found))
+            state = self._readable(StoredCheckpoint(self.reader, version, listing.checkpoints[version]).state())
             if state.metadata.is_on(IN_COMMIT_TIMESTAMPS):
                 state = state.at_commit(next(self._strict(range(version, version + 1))))
         return state

@@ -25,8 +25,8 @@ from sparkonce.offset_store import (
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.log.actions import AddFile
-from sparkonce.offset_store.log.reader import Action, DeltaLog
+from sparkonce.offset_store.log.actions import Action, AddFile
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.storage import LocalStorage
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import (

@@ -21,7 +21,8 @@ from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
-from sparkonce.offset_store.log.reader import Action, DeltaLog
+from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.storage import LocalStorage
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes

@@ -306,9 +306,8 @@ def test_rows_of_partitions_whose_values_need_escapes(tmp_path: Path) -> None:
 def test_files_that_do_not_show_the_rows_are_not_searched(tmp_path: Path) -> None:
     query = query_with_columns(tmp_path, batches=1)
     log = query.table / "_delta_log" / f"{0:020d}.json"
-    log.write_text(
-        log.read_text().replace('"configuration":{', '"configuration":{"delta.columnMapping.mode":"name",', 1)
-    )
+    text = log.read_text()
+    log.write_text(text.replace('"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'))
     with pytest.raises(UnsearchableError, match="columnMapping"):
         trace_rows(watch_of(query.table), where("offset = 4"))
 
