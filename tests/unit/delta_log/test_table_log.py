@@ -109,7 +109,7 @@ def test_timestamps_in_commits_rise_though_the_clock_does_not(tmp_path: Path, mo
         log.commit(Proposal({"ours": 1}), log.state())
     found = [actions(hand, version, "commitInfo")[0]["inCommitTimestamp"] for version in (1, 2, 3)]
     assert found == [5, 6, 7]
-    assert list(actions(hand, 3, "commitInfo")[0])[0] == "inCommitTimestamp"
+    assert next(iter(actions(hand, 3, "commitInfo")[0])) == "inCommitTimestamp"
 
 
 def lost_answer(storage: LocalStorage, name: str, data: bytes) -> bool:
@@ -188,7 +188,7 @@ def damaged(hand: HandLog, version: int, text: str | None) -> None:
         (2, "", r"version 2 in .*: its file is empty"),
         (
             2,
-            '{"txn":{"appId":"a","version":1}}\n{"add":{"path":"x"',
+            '{"txn":{"appId":"a","version":1}}\n{"add":{"path"',
             r"version 2 in .*: line 2 of its file is no whole",
         ),
         (0, '{"commitInfo":{}}\n', r"version 0 in .* has no protocol"),
@@ -201,6 +201,16 @@ def test_a_damaged_log_is_refused_by_name(hand: HandLog, version: int, text: str
     damaged(hand, version, text)
     with pytest.raises(OffsetStoreError, match=why):
         opened(hand).state()
+
+
+def test_a_hole_that_appears_is_not_filled(hand: HandLog) -> None:
+    log = opened(hand)
+    log.state()
+    hand.commit(txn("a", 1))
+    hand.commit(txn("a", 2))
+    damaged(hand, 1, None)
+    with pytest.raises(OffsetStoreError, match="version 1 is missing"):
+        log.state()
 
 
 @pytest.mark.parametrize(
