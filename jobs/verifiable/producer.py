@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any
 
 from kafka import KafkaProducer
@@ -63,7 +63,8 @@ class VerifiableProducer(VerifiableClient):
     def __init__(self, options: argparse.Namespace, settings: dict[str, Any], events: EventWriter, stop: Stop) -> None:
         super().__init__(options, settings, events, stop)
         self._producer: Any = None
-        self._results: SimpleQueue[tuple[dict[str, Any], Any]] = SimpleQueue()
+        # No SimpleQueue: if a signal comes while one waits, and its handler ends after the time is up, it waits for ever.
+        self._results: Queue[tuple[dict[str, Any], Any]] = Queue()
         """Records with their metadata, or the error, as kafka-python's thread learns them."""
         self._unacknowledged = 0
         self._sent = 0
@@ -267,7 +268,7 @@ class VerifiableProducer(VerifiableClient):
             KafkaError: if it fails, or its outcome is still open at the deadline.
         """
         deadline = min(time.monotonic() + self._options.transaction_deadline, self._deadline)
-        outcome: SimpleQueue[KafkaError | None] = SimpleQueue()
+        outcome: Queue[KafkaError | None] = Queue()
 
         def make() -> None:
             while True:
