@@ -166,7 +166,7 @@ def test_records_of_a_poll_that_fails_are_read_again(broker: EmbeddedBroker, our
 
 
 def test_a_member_completes_a_join_that_takes_longer_than_a_poll(broker: EmbeddedBroker, ours: Clients) -> None:
-    """kafka-python forgot one that new metadata had made it begin, here of a topic: it polled on, without partitions."""
+    """kafka-python forgot one that new metadata had made it begin: it polled on, without partitions."""
     with broker.faults.delay(300, api="SyncGroup"):
         member = ours.consumer("member", "--group-id", "g")
         member.wait_for("partitions_assigned")
