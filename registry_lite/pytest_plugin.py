@@ -30,7 +30,7 @@ def schema_registry(request: pytest.FixtureRequest, kafka_broker: Any) -> Iterat
 
     The marker `schema_registry` passes arguments on to `EmbeddedRegistry`; of several, the nearest one's are used.
     """
-    from sparkonce.registry_lite.embedded import EmbeddedRegistry
+    from sparkonce import EmbeddedRegistry
 
     arguments: dict[str, Any] = {"topic": f"_schemas_{uuid.uuid4().hex[:8]}"}
     for marker in reversed(list(request.node.iter_markers(MARKER))):

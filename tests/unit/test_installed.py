@@ -115,10 +115,21 @@ def test_what_needs_spark_names_the_extra(base: Path) -> None:
     )
 
 
-def test_the_fixture_of_a_broker_needs_no_extra(base: Path) -> None:
-    (base / "test_fixture.py").write_text("def test_it(kafka_broker):\n    assert kafka_broker.bootstrap_servers\n")
-    done = run(base, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fixture.py")
-    assert done.returncode == 0, done.stdout + done.stderr
+FIXTURES = """
+def test_a_broker(kafka_broker):
+    assert kafka_broker.bootstrap_servers
+
+def test_a_registry(schema_registry):
+    assert schema_registry.url
+"""
+
+
+def test_the_fixture_of_a_broker_needs_no_extra_and_that_of_a_registry_names_its_own(base: Path) -> None:
+    (base / "test_fixtures.py").write_text(FIXTURES)
+    done = run(base, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fixtures.py")
+    assert done.stdout.splitlines()[-1].startswith("1 passed, 1 error in "), done.stdout + done.stderr
+    assert "sparkonce.EmbeddedRegistry needs the package uvicorn, which is not installed: " in done.stdout
+    assert "pip install 'sparkonce[registry-server]'" in done.stdout
 
 
 def test_the_command_runs_where_the_environment_is_not_activated(installed: Path) -> None:
