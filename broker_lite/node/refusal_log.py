@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 MAX_REFUSALS_LOGGED_PER_MINUTE = 60
 _MINUTE_MS = 60_000
 
 logger = logging.getLogger(__name__)
+
+
+class NoteRefusal(Protocol):
+    """What `RefusalLog.note` does."""
+
+    def __call__(self, text: str, subject: str | None = None) -> bool:
+        """Log a line, up to a rate; returns whether it was logged."""
 
 
 class RefusalLog:
