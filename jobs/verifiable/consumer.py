@@ -250,8 +250,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for every record. SIGTERM and SIGINT end it in order: offsets are committed and the group is left."
     )
     parser.epilog = (
-        "exit status: 0 the end was reached or a signal came, 1 failure, 2 usage. Judge the events (--verbose) with "
-        "python -m lab.history."
+        "exit status: 0 the end was reached or a signal came, 1 failure, 2 usage. In a checkout, "
+        "python -m lab.history judges the events (--verbose)."
     )
     add_common_arguments(parser)
     reader = parser.add_mutually_exclusive_group(required=True)

@@ -313,7 +313,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"signal gives that up. It fails if no broker can be reached for {FIRST_ANSWER_S:.0f} s at the start."
     )
     parser.epilog = (
-        "exit status: 0 all records acknowledged, 1 not all, 2 usage. Judge the events with python -m lab.history."
+        "exit status: 0 all records acknowledged, 1 not all, 2 usage. In a checkout, python -m lab.history judges the "
+        "events."
     )
     add_common_arguments(parser)
     parser.add_argument(
