@@ -32,7 +32,7 @@ EXTRAS = {
     "uvicorn": ("uvicorn", "registry-server"),
 }
 """By the name of the module: the distribution, and the extra."""
-OF_NAMES = {"registry": "registry-server", "ui": "ui", "EmbeddedRegistry": "registry-server"}
+OF_NAMES = {"peek": "spark", "registry": "registry-server", "ui": "ui", "EmbeddedRegistry": "registry-server"}
 """Commands and public names with an extra that brings all that they need."""
 
 

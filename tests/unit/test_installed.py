@@ -189,10 +189,15 @@ def test_the_verifiable_clients_need_no_extra(base: Path) -> None:
     assert sorted(event["value"] for event in events if event["name"] == "record_data") == ["0", "1", "2"]
 
 
-def test_a_command_that_needs_an_extra_ends_with_2(base: Path) -> None:
-    done = run(base, "-m", "sparkonce.jobs.cli.main", "audit", "/t")
+@pytest.mark.parametrize(
+    ("words", "extra"), [(("audit", "/t"), "connectors"), (("peek", "t", "--bootstrap-servers", "localhost:1"), "spark")]
+)
+def test_a_command_that_needs_an_extra_ends_with_2_and_names_all_that_it_needs(
+    words: tuple[str, ...], extra: str, base: Path
+) -> None:
+    done = run(base, "-m", "sparkonce.jobs.cli.main", *words)
     assert done.returncode == 2
-    assert "pip install 'sparkonce[connectors]'" in done.stderr
+    assert f"pip install 'sparkonce[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
