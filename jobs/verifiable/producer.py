@@ -63,7 +63,7 @@ class VerifiableProducer(VerifiableClient):
     def __init__(self, options: argparse.Namespace, settings: dict[str, Any], events: EventWriter, stop: Stop) -> None:
         super().__init__(options, settings, events, stop)
         self._producer: Any = None
-        # No SimpleQueue: where the handler of a signal returns when the time of a `get` is up, that waits for ever.
+        # No SimpleQueue: before Python 3.13 its `get` waits for ever if its time is over when a signal was handled.
         self._results: Queue[tuple[dict[str, Any], Any]] = Queue()
         """Records with their metadata, or the error, as kafka-python's thread learns them."""
         self._unacknowledged = 0
