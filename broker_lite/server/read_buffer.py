@@ -85,10 +85,8 @@ class ReadBuffer:
         if here < _SIZE_BYTES:
             return -1
         size: int = _size_at(self._view, self._start)[0]
-        if not 0 <= size <= self.frame_limit:
-            frame_size(
-                self._view[self._start : self._start + _SIZE_BYTES], self.frame_limit, self.limit_setting
-            )  # raises
+        if not 0 <= size <= self.frame_limit:  # raises the error
+            frame_size(self._view[self._start : self._start + _SIZE_BYTES], self.frame_limit, self.limit_setting)
         return size if here >= _SIZE_BYTES + size else -1
 
     def missing_bytes(self) -> int:
