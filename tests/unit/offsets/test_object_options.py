@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.object_options import StoreOptions, duration
 from sparkonce.offset_store.log.stores import log_storage
@@ -123,6 +126,52 @@ def test_the_environment_of_s3(recorded: Recorded, monkeypatch: pytest.MonkeyPat
         delta_rs, ours = sent(recorded, S3, given)
         assert len(ours) == 2
         assert ours == delta_rs
+
+
+PROFILES = """
+[default]
+aws_access_key_id = of-default
+aws_secret_access_key = secret
+[other]
+aws_access_key_id = of-other
+aws_secret_access_key = secret
+aws_session_token = token
+[process]
+credential_process = echo '{"Version": 1, "AccessKeyId": "of-process", "SecretAccessKey": "secret"}'
+"""
+
+
+@each_case(
+    ("profile", "options", "key"),
+    [
+        ("default", {}, "of-default"),
+        ("other", {}, "of-other"),
+        ("process", {}, "of-process"),
+        ("other", {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}, "id"),
+        ("other", {"AWS_SKIP_SIGNATURE": "true"}, ""),
+    ],
+)
+def test_profiles_of_aws(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, options: dict[str, str], key: str
+) -> None:
+    (tmp_path / "profiles").write_text(PROFILES)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "profiles"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    forced = {"AWS_ALLOW_HTTP": "true", "AWS_FORCE_CREDENTIAL_LOAD": "true", "AWS_REGION": "eu-west-1", **options}
+    delta_rs, ours = sent(recorded, S3, {**forced, "AWS_ENDPOINT_URL": recorded.address})
+    assert len(ours) == 2
+    assert ours == delta_rs
+    assert f"Credential={key}/" in ours[0][1].get("authorization", "Credential=/")
+
+
+def test_a_role_to_assume_needs_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"AWS_IAM_ROLE_ARN": "arn:aws:iam::1:role/a", "AWS_IAM_ROLE_SESSION_NAME": "b"}
+    read = StoreOptions.read(Location.parse(S3), options)
+    assert read.found_by_boto3 == ("arn:aws:iam::1:role/a", "b")
+    monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+    with pytest.raises(OffsetStoreError, match=r"AWS_IAM_ROLE_ARN=arn.*are found by boto3, which is missing: pip inst"):
+        log_storage(Location.parse(S3), options)
 
 
 def test_requests_are_repeated_as_often(recorded: Recorded) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -162,6 +163,10 @@ def test_old_commits_and_sidecars_are_not_listed(
     assert listed == [page, 2]  # three commits, a name, one of another folder, sidecars; then what is behind them
     assert log.names("_last_checkpoint") == ["_z"]
     assert log.names("_z") == []
+    assert [name for name, _ in log.modified("_sidecars/")] == [f"{number:036d}.parquet" for number in range(sidecars)]
+    found = dict(log.modified())
+    assert sorted(found) == expected
+    assert abs(found["_z"] - time.time() * 1000) < 600_000
 
 
 def test_a_lost_answer_leaves_it_open(store: S3Store, proxy: FaultProxy, tmp_path: Path) -> None:
@@ -247,11 +252,15 @@ def test_a_wrong_endpoint(store: S3Store, tmp_path: Path, options: dict[str, str
     assert hint in store_hint(TABLE, str(error.value))
 
 
-def test_a_port_that_is_no_number_is_an_error_of_files(tmp_path: Path) -> None:
+def test_a_port_that_is_no_number_is_an_error_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """obstore panics."""
-    log = log_of(S3Store("http://127.0.0.1:http"), tmp_path)
+    with pytest.raises(
+        OffsetStoreError, match=r"storage\.AWS_ENDPOINT_URL is not an address: its port is not a number"
+    ):
+        log_of(S3Store("http://127.0.0.1:http"), tmp_path)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:http")
     with pytest.raises(OSError, match=r"^obstore failed: .*InvalidPort"):
-        log.read(COMMIT)
+        log_of(S3Store("http://127.0.0.1:1"), tmp_path).read(COMMIT)
 
 
 def test_a_value_that_is_none(store: S3Store) -> None:
@@ -264,7 +273,7 @@ def test_a_value_that_is_none(store: S3Store) -> None:
 
 @pytest.mark.parametrize("address", ["hdfs://name/t", "viewfs://x/t", "dbfs:/x", "http://x/y"])
 def test_where_there_can_be_no_table(address: str) -> None:
-    with pytest.raises(OffsetStoreError, match=r"there can be no table at .*local or mounted file systems, or in obj"):
+    with pytest.raises(OffsetStoreError, match=r"^cannot reach .*: no table can be there: tables are on local"):
         log_storage(Location.parse(address), {})
 
 
