@@ -2,9 +2,9 @@
 
 Fields of ``add`` and ``remove`` that this module does not know are kept, with the type that a checkpoint has for them,
 or that their values in commits have. ``stats_parsed`` and ``partitionValues_parsed`` are not: they say again, typed,
-what ``stats`` and ``partitionValues`` say, which every reader takes. Where an older checkpoint has typed statistics only
-(`delta.checkpoint.writeStatsAsJson` is false), they become JSON, because deletion vectors and row ids need their count
-of rows.
+what ``stats`` and ``partitionValues`` say, which every reader takes. Where an older checkpoint has typed statistics
+only (`delta.checkpoint.writeStatsAsJson` is false), they become JSON: deletion vectors and row ids need their count of
+rows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import datetime as dt
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
@@ -146,7 +147,7 @@ def conform(rows: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=rows.is_null())
 
 
-def without(rows: pa.StructArray, replaced: frozenset[FileKey], paths: pa.Array) -> pa.StructArray:
+def without(rows: pa.StructArray, replaced: AbstractSet[FileKey], paths: pa.Array) -> pa.StructArray:
     """Return the rows whose logical files are not among ``replaced``, the paths of which are ``paths``."""
     if not len(rows) or not replaced:
         return rows

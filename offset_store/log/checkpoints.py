@@ -43,6 +43,8 @@ from sparkonce.offset_store.secrets import hidden_secrets
 LAST_CHECKPOINT = "_last_checkpoint"
 CHUNK_ACTIONS = 4_096
 """How many actions of commits wait as Python objects before they become Arrow."""
+MOST_BASES = 5
+"""Checkpoints that are tried before the whole log is: more that are damaged are not an accident."""
 _REPEATED = ["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"]
 """Columns that dictionaries make smaller; paths and statistics are all different."""
 
@@ -76,10 +78,9 @@ def write_checkpoint(
     """
     if state.version in listing.checkpoints:
         return None
-    data = _made(log, state, listing, removed_before_ms)
     name = f"{state.version:020d}.checkpoint.parquet"
     where = f"{log.folder}/{name}"
-    found = _compare(io.BytesIO(data), state, where)
+    data, found = _made(log, state, listing, removed_before_ms)
     with hidden_secrets(log.storage_options):
         try:
             _forget_checksum(log, name)
@@ -95,26 +96,34 @@ def write_checkpoint(
     return written
 
 
-def _made(log: DeltaLog, state: TableState, listing: LogListing, removed_before_ms: int | None) -> bytes:
-    """Return the checkpoint's bytes, based on the newest older checkpoint that can be read."""
+def _made(log: DeltaLog, state: TableState, listing: LogListing, removed_before_ms: int | None) -> tuple[bytes, _Found]:
+    """Return the checkpoint's bytes, and what is in them, based on the newest older checkpoint that does for it."""
     first_error: OffsetStoreError | None = None
-    tried = set()
-    for each in (listing, None):
-        known = each or log.listing()  # the whole log: a checkpoint that cannot be read is no reason to have no other
-        bases: list[int | None] = [version for version in sorted(known.checkpoints, reverse=True)]
-        for base in [*bases, *([None] if 0 in known.commits else [])]:
-            if base in tried or (base is not None and base > state.version):
-                continue
-            tried.add(base)
-            stored = None if base is None else StoredCheckpoint(log, base, known.checkpoints[base])
-            try:
-                return _Made(log, state, stored, removed_before_ms).bytes()
-            except OffsetStoreError as error:
-                first_error = first_error or error
-            except (pa.ArrowException, LogError, KeyError, TypeError, ValueError) as error:
-                where = f"{log.folder} from version {0 if base is None else base} to {state.version}"
-                first_error = first_error or OffsetStoreError(f"{where} has an action that is not understood: {error}")
+    for base in _bases(log, listing, state.version):
+        made = _Made(log, state, base, removed_before_ms)
+        made.read_commits()  # what is wrong with them is wrong for every older base too
+        try:
+            data = made.bytes()
+            return data, _compare(io.BytesIO(data), state, log.folder)
+        except OffsetStoreError as error:
+            first_error = first_error or error
+        except (pa.ArrowException, LogError, KeyError, TypeError, ValueError) as error:
+            where = f"{log.folder} from version {0 if base is None else base.version} to {state.version}"
+            first_error = first_error or OffsetStoreError(f"{where} has an action that is not understood: {error}")
     raise first_error or OffsetStoreError(f"{log.folder} has neither a checkpoint nor its first commit")
+
+
+def _bases(log: DeltaLog, listing: LogListing, version: int) -> Iterator[StoredCheckpoint | None]:
+    """Yield the newest checkpoints up to a version, the newest first, then None if the first commit is there."""
+    tried: set[int] = set()
+    for each in (listing, None):
+        known = each or log.listing()  # a checkpoint that cannot be read is no reason to have no other
+        for base in sorted(known.checkpoints, reverse=True):
+            if base <= version and base not in tried and len(tried) < MOST_BASES:
+                tried.add(base)
+                yield StoredCheckpoint(log, base, known.checkpoints[base])
+    if 0 in known.commits:
+        yield None
 
 
 @dataclass(slots=True)
@@ -129,7 +138,6 @@ class _Made:
     chunks: dict[str, list[pa.StructArray]] = field(default_factory=lambda: {kind: [] for kind in FILE_KINDS})
 
     def bytes(self) -> bytes:
-        self._read_commits()
         if self.base is not None:
             for kind, actions in self.base.actions().items():
                 self._take(kind, actions)
@@ -145,7 +153,7 @@ class _Made:
                     writer.write_table(_table(schema, {kind: rows}))
         return sink.getvalue()
 
-    def _read_commits(self) -> None:
+    def read_commits(self) -> None:
         base = -1 if self.base is None else self.base.version
         waiting: dict[str, list[Action]] = {kind: [] for kind in FILE_KINDS}
         for actions in self.log.actions_of(range(self.state.version, base, -1), KNOWN):
@@ -227,7 +235,9 @@ def _compare(source: Any, state: TableState, where: str) -> _Found:
         files = file.read(columns=["add.path", "add.baseRowId", "add.deletionVector"], use_threads=False)["add"]
         found = first_state(state.version, small)
     except (OSError, pa.ArrowException, LogError) as error:
-        raise CheckpointError(f"{where}: a checkpoint that was made cannot be read: {error}") from error
+        raise CheckpointError(
+            f"{where}: a checkpoint of version {state.version} {error}; it was not written"
+        ) from error
     adds = files.drop_null().combine_chunks()
     paths = adds.field("path")
     differences = [
@@ -239,14 +249,14 @@ def _compare(source: Any, state: TableState, where: str) -> _Found:
             "domains": dict(found.domains) != dict(state.domains),
             "files, one of which is there twice": pc.count_distinct(paths, "all").as_py() != len(paths),
             "row ids": ROW_TRACKING_DOMAIN in state.domains
-            and (pc.max(adds.field("baseRowId")).as_py() or -1) >= state.next_row_id,
+            and pc.any(pc.greater_equal(adds.field("baseRowId"), state.next_row_id)).as_py(),
         }.items()
         if differs
     ]
     if differences:
         raise CheckpointError(
-            f"{where}: a checkpoint made of the log differs from the table's state in {', '.join(differences)}; it was "
-            "not written. Look for damage in the log: sparkonce audit"
+            f"{where}: a checkpoint of version {state.version} would differ from the table's state in "
+            f"{', '.join(differences)}; it was not written. Look for damage in the log: sparkonce audit"
         )
     return _Found(len(adds), file.metadata.num_rows)
 

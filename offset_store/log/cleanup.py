@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import bisect
-import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.log.checkpoint_files import SIDECARS, StoredCheckpoint
-from sparkonce.offset_store.log.intervals import DAY_MS, interval_ms
+from sparkonce.offset_store.log.intervals import DAY_MS, retention_ms
 from sparkonce.offset_store.log.reader import DeltaLog, complete_checkpoints
 from sparkonce.offset_store.log.state import IN_COMMIT_TIMESTAMPS, TableState
 from sparkonce.offset_store.log.storage import TEMPORARY
@@ -32,8 +31,6 @@ TIMESTAMPS_SINCE = "delta.inCommitTimestampEnablementVersion"
 MOST_DELETED = 2_000
 """Files a call deletes, so that a commit does not wait for a backlog; the next call goes on."""
 _VERSIONED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..*|(\d{20})\.compacted\.json)")
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +52,10 @@ def clean_up(log: DeltaLog, state: TableState, *, now_ms: int, most: int = MOST_
     properties = state.metadata.configuration
     if properties.get(ENABLED, "true").strip().lower() != "true":
         return Cleaned()
-    try:
-        cutoff_ms = (now_ms - interval_ms(properties.get(RETENTION, "interval 30 days"))) // DAY_MS * DAY_MS
-    except ValueError as error:
-        logger.warning("nothing of %s expires, because of %s: %s", log.folder, RETENTION, error)
+    kept_ms = retention_ms(properties, RETENTION, "interval 30 days")
+    if kept_ms is None:
         return Cleaned()
+    cutoff_ms = (now_ms - kept_ms) // DAY_MS * DAY_MS
     deleted = _delete_temporaries(log, now_ms)
     names = log.names()
     newest_expired = _newest_expired(log, state, names, cutoff_ms)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
+from functools import cache
 
 DAY_MS = 24 * 60 * 60 * 1000
 _UNITS_US = {
@@ -15,6 +18,23 @@ _UNITS_US = {
     "microsecond": 1,
 }
 _PART = re.compile(rf"([+-])?\s*(\d*)(?:\.(\d{{0,9}}))?\s+({'|'.join(_UNITS_US)})s?(?:\s+|$)")
+
+logger = logging.getLogger(__name__)
+
+
+def retention_ms(properties: Mapping[str, str], name: str, default: str) -> int | None:
+    """Return a retention that a table's property says; None, and a warning once, if it says nothing understandable."""
+    text = properties.get(name, default)
+    try:
+        return interval_ms(text)
+    except ValueError as error:
+        _warn_once(name, str(error))
+        return None
+
+
+@cache
+def _warn_once(name: str, why: str) -> None:
+    logger.warning("nothing expires by the table property %s: %s", name, why)
 
 
 def interval_ms(text: str) -> int:
