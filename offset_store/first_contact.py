@@ -22,16 +22,17 @@ def check_store_answers(location: Location, storage_options: Mapping[str, str]) 
     """Request a file of the folder, existing or not; errors other than a missing answer are left to later requests.
 
     Raises:
-        OSError: if nothing answers.
-        ValueError: if an option has no such value, such as an endpoint that is no address.
+        OSError: if nothing answers, or an option has no such value, such as an endpoint that is no address.
     """
     bucket = "/".join(location.text.split("/")[:3])
     key = bucket, tuple(sorted(storage_options.items()))
     if not location.in_object_store or key in _answered:
         return
-    given = {name.lower(): value for name, value in storage_options.items()}
+    given = {name.lower() for name in storage_options}
+    impatient = {name: value for name, value in IMPATIENT.items() if name not in given}
+    storage = object_storage(location, {**storage_options, **impatient})
     try:
-        object_storage(location, {**IMPATIENT, **given}).tag("_last_checkpoint")
+        storage.tag("_last_checkpoint")
     except OSError as error:
         if _NO_ANSWER.search(str(error)):
             raise

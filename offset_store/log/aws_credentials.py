@@ -51,13 +51,13 @@ def boto3_provider(role: str, session: str) -> Any:
     """Return what finds credentials with boto3, and renews them.
 
     Raises:
-        ValueError: if boto3 is missing.
+        OSError: if boto3 is missing.
     """
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider, StsCredentialProvider
     except ImportError as error:
         what = f"the profile {_profile_name()!r}" if role == PROFILE else f"AWS_IAM_ROLE_ARN={role}"
-        raise ValueError(f"the credentials of {what} are found by boto3, which is missing: pip install boto3") from error
+        raise OSError(f"the credentials of {what} are found by boto3, which is missing: pip install boto3") from error
     if role == PROFILE:
         return Boto3CredentialProvider()
     return StsCredentialProvider(RoleArn=role, RoleSessionName=session)

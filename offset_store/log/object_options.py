@@ -86,7 +86,7 @@ class StoreOptions:
         """Read options, and the environment.
 
         Raises:
-            ValueError: if the address of an endpoint or a proxy is invalid: obstore panics.
+            OSError: if the address of an endpoint or a proxy is invalid: obstore panics.
         """
         _check_ports(storage_options)
         kind = _CLASSES[location.text.partition(":")[0]]
@@ -126,7 +126,8 @@ class StoreOptions:
         """Make a client.
 
         Raises:
-            OSError, ValueError: if an option has no such value.
+            OSError: if an option has no such value.
+            ValueError, obstore's errors: the same, found by obstore.
         """
         kind: Any = _CLASSES[self.url.partition(":")[0]]
         client: dict[str, Any] = dict(self.client)
@@ -153,7 +154,7 @@ class StoreOptions:
             try:
                 values[name] = {"max_retries": int, "base": float}.get(name, duration)(value)
             except ValueError:
-                raise ValueError(f"storage.{name}={value} is no {_expected(name)}") from None
+                raise OSError(f"storage.{name}={value} is no {_expected(name)}") from None
         backoff = {name: values.pop(name) for name in _BACKOFF if name in values}
         return {**values, "backoff": backoff} if backoff else values
 
@@ -164,7 +165,7 @@ def _check_ports(storage_options: Mapping[str, str]) -> None:
             try:
                 _ = urlsplit(value).port
             except ValueError:  # its text may contain a part of a password
-                raise ValueError(f"storage.{name} is not an address: its port is not a number up to 65535") from None
+                raise OSError(f"storage.{name} is not an address: its port is not a number up to 65535") from None
 
 
 def duration(text: str) -> timedelta:

@@ -24,6 +24,7 @@ from sparkonce.offset_store.log.actions import Action
 from sparkonce.offset_store.log.storage import LOG_FOLDER, LogStorage
 from sparkonce.offset_store.log.stores import log_storage
 from sparkonce.offset_store.secrets import hidden_secrets
+from sparkonce.offset_store.store_hints import store_hint
 
 DAMAGE = "(damage)"
 """A pseudo kind of action: damage of the file itself, as `{"what": …}`; truncated lines are omitted."""
@@ -79,7 +80,7 @@ class DeltaLog:
             try:
                 return self.storage.names(f"{since:020d}" if since else "")
             except OSError as error:
-                raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
+                raise self.failure(f"cannot list {self.folder}", error) from error
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -201,7 +202,13 @@ class DeltaLog:
                         kept = values.filter(batch.column(0).is_valid()).to_pylist(maps_as_pydicts="strict")
                         yield from (value for value in kept if value is not None)
             except (OSError, pa.ArrowException) as error:
-                raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+                raise self.failure(f"cannot read {self.folder}/{name}", error) from error
+
+    def failure(self, what: str, error: Exception) -> OffsetStoreError:
+        """Return an error of the store as one of ours, with what to do."""
+        why = plain(error)
+        table = Location.parse(self.folder.removesuffix(f"/{LOG_FOLDER}"))
+        return OffsetStoreError(f"{what}: {why}{store_hint(table, why)}")
 
     def _read(self, name: str) -> bytes:
         with hidden_secrets(self.storage_options):
@@ -210,7 +217,7 @@ class DeltaLog:
             except FileNotFoundError as error:
                 raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
             except OSError as error:
-                raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+                raise self.failure(f"cannot read {self.folder}/{name}", error) from error
 
 
 def commit_file(version: int) -> str:

@@ -34,7 +34,7 @@ def log_storage(location: Location, storage_options: Mapping[str, str]) -> LogSt
     with hidden_secrets(storage_options):
         try:
             return object_storage(location, storage_options)
-        except (OSError, ValueError) as error:
+        except OSError as error:
             why = plain(error)
             raise OffsetStoreError(f"cannot reach {location}: {why}{store_hint_or_options(location, why)}") from error
 
@@ -43,13 +43,13 @@ def object_storage(location: Location, storage_options: Mapping[str, str]) -> Ob
     """Return that of an object store.
 
     Raises:
-        OSError, ValueError: as `log_storage`; the message may show a secret.
+        OSError: as `log_storage`; the message may show a secret.
     """
     from sparkonce.offset_store.log.object_options import SCHEMES, StoreOptions  # slow to import
     from sparkonce.offset_store.log.object_storage import ObjectStorage
 
     if location.text.partition(":")[0] not in SCHEMES:
-        raise ValueError(
+        raise OSError(
             "no table can be there: tables are on local or mounted file systems, or in object stores (s3://, s3a://, "
             "gs://, abfss:// or az://)"
         )
