@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from obstore.exceptions import UnknownConfigurationKeyError
@@ -89,8 +89,9 @@ class StoreOptions:
             OSError: if the address of an endpoint or a proxy is invalid: obstore panics.
         """
         _check_ports(storage_options)
-        kind = _CLASSES[location.text.partition(":")[0]]
-        config, client = {}, {}
+        kind: Any = _CLASSES[location.text.partition(":")[0]]
+        config: dict[str, str] = {}
+        client: dict[str, str] = {}
         taken = dict.fromkeys(_OF_ADDRESS[kind], "")
         if kind is AzureStore and "@" in location.text:
             taken[_ACCOUNT] = ""
@@ -114,8 +115,8 @@ class StoreOptions:
         if _CERTIFICATE in given:
             client[_CERTIFICATE] = given[_CERTIFICATE]
         retries = {_RETRY_NAMES[name]: value for name, value in given.items() if name in _RETRY_NAMES}
-        as_pairs = (tuple(each.items()) for each in (config, client, retries))
-        return cls(location.text, *as_pairs, conditional_put, by_boto3)
+        pairs = (tuple(config.items()), tuple(client.items()), tuple(retries.items()))
+        return cls(location.text, *pairs, conditional_put, by_boto3)
 
     @property
     def in_s3(self) -> bool:
@@ -218,7 +219,7 @@ def _client_name(name: str) -> str | None:
     """Return the name of an option of the HTTP client, as obstore has it; None for one of the store."""
     bare = _PREFIX.sub("", name)
     try:
-        S3Store("bucket", client_options={bare: ""})  # type: ignore[typeddict-unknown-key,misc]
+        S3Store("bucket", client_options=cast(Any, {bare: ""}))
     except ValueError:
         return None
     except Exception:  # noqa: S110 - "" is no such value

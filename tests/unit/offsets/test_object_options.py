@@ -96,6 +96,18 @@ def test_options_of_s3(recorded: Recorded, number: int, given: Mapping[str, str]
     assert ours == delta_rs
 
 
+@each_case(
+    "name", ["my täble", "a%20b", "a+b=c&d", "100%", "a*b[1]", "日本", "x:y@z", "a#b", "a?b", "a/../b", "%2525", ""]
+)
+def test_addresses(recorded: Recorded, name: str) -> None:
+    address, options = f"s3://bucket/{name}", {**IN_S3, "AWS_ENDPOINT_URL": recorded.address}
+    DeltaStorageHandler(address, options).get_file_info([f"_delta_log/{COMMIT}"])
+    ((delta_rs, _),) = recorded.take("HEAD")
+    log_storage(Location.parse(address), options).tag(COMMIT)
+    ((ours, _),) = recorded.take("HEAD")
+    assert ours == delta_rs
+
+
 @each_case("given", AZURE_OPTIONS)
 def test_options_of_azure(recorded: Recorded, given: Mapping[str, str]) -> None:
     options = {name: value for name, value in {**IN_AZURE, **given}.items() if value}
@@ -225,6 +237,15 @@ def test_what_the_client_is_told() -> None:
             "base": 3.0,
         },
     }
+
+
+def test_a_certificate_of_the_store_s_own_authority(tmp_path: Path) -> None:
+    path = tmp_path / "authority.pem"
+    with pytest.raises(OffsetStoreError, match=rf"cannot reach .*No such file or directory: '{path}'"):
+        log_storage(Location.parse(S3), {"certificate_path": str(path)})
+    path.write_bytes(b"")
+    with pytest.raises(OffsetStoreError, match="certificate"):
+        log_storage(Location.parse(S3), {"certificate_path": str(path)})
 
 
 @each_case(
