@@ -48,6 +48,8 @@ S3_OPTIONS: tuple[Mapping[str, str], ...] = (
     {"timeout": "20s", "connect_timeout": "3s", "max_retries": "1", "retry_timeout": "1m 30s"},
     {"user_agent": "me", "http1_only": "true", "pool_idle_timeout": "15s", "pool_max_idle_per_host": "2"},
 )
+SOLE = frozenset({"region", "aws_token", "AWS_SKIP_SIGNATURE", "AWS_UNSIGNED_PAYLOAD"})
+"""Options of S3 that mean the same as others, or hide what they do."""
 AZURE_OPTIONS: tuple[Mapping[str, str], ...] = (
     {},
     {"AZURE_STORAGE_ACCOUNT_NAME": "other", "azure_container_name": "other"},
@@ -87,8 +89,16 @@ def sent(recorded: Recorded, address: str, options: Mapping[str, str]) -> tuple[
     return delta_rs, ours + recorded.take("PUT")
 
 
+def test_many_options_of_s3_at_once(recorded: Recorded) -> None:
+    given = {name: value for options in S3_OPTIONS if not SOLE & options.keys() for name, value in options.items()}
+    delta_rs, ours = sent(recorded, S3, {**IN_S3, "AWS_ENDPOINT_URL": recorded.address, **given})
+    assert len(ours) == 2
+    assert ours == delta_rs
+
+
+@pytest.mark.lab
 @each_case(("number", "given"), enumerate(S3_OPTIONS))
-def test_options_of_s3(recorded: Recorded, number: int, given: Mapping[str, str]) -> None:
+def test_each_option_of_s3(recorded: Recorded, number: int, given: Mapping[str, str]) -> None:
     change = (str, str.lower)[number % 2]
     options = {**IN_S3, "AWS_ENDPOINT_URL": recorded.address, **given}
     delta_rs, ours = sent(recorded, S3, {change(name): value for name, value in options.items()})
@@ -153,6 +163,7 @@ credential_process = echo '{"Version": 1, "AccessKeyId": "of-process", "SecretAc
 """
 
 
+@pytest.mark.lab
 @each_case(
     ("profile", "options", "key"),
     [
@@ -175,6 +186,20 @@ def test_profiles_of_aws(
     assert len(ours) == 2
     assert ours == delta_rs
     assert f"Credential={key}/" in ours[0][1].get("authorization", "Credential=/")
+
+
+def test_a_profile_counts_without_an_endpoint_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "profiles").write_text(PROFILES)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "profiles"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "profiles"))  # without any section of its own
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    read = StoreOptions.read(Location.parse(S3), {})
+    assert ("aws_access_key_id", "of-other") in read.config
+    assert "of-other" not in repr(read)
+    for options in ({"endpoint_url": "http://h"}, {"AWS_ACCESS_KEY_ID": "id"}):
+        assert ("aws_access_key_id", "of-other") not in StoreOptions.read(Location.parse(S3), options).config
+    monkeypatch.setenv("AWS_PROFILE", "process")
+    assert StoreOptions.read(Location.parse(S3), {}).found_by_boto3 == ("profile", "process")
 
 
 def test_a_role_to_assume_needs_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
