@@ -55,7 +55,7 @@ _HINTS = (
         "again: what has landed is found in the table",
     ),
     (
-        r"\b(?:429 Too Many|50[0-9] [A-Z])",
+        r"\b(?:429 Too Many|50[02-9] [A-Z])",
         "The store is overloaded or down: start the query again when it serves; storage.max_retries (default 10) and "
         "storage.retry_timeout (180 seconds) say how long requests are repeated",
     ),
