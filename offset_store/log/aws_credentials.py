@@ -22,10 +22,12 @@ _ROLE_SESSION = ("aws_iam_role_session_name", "aws_s3_role_session_name")
 _IN_PROFILE = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _BY_BOTO3 = ("role_arn", "credential_process", "sso_session", "sso_start_url", "web_identity_token_file")
 PROFILE = "profile"
-"""In place of a role: that boto3 is to read the profile, whose name then is in place of the session's."""
+"""In place of a role: that boto3 is to read the profile, whose name is in place of the session's."""
 
 
-def found_by_sdk(config: Mapping[str, str], options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, str] | None]:
+def found_by_sdk(
+    config: Mapping[str, str], options: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, str] | None]:
     """Return keys of a profile, if it has any, and what boto3 has to find: a role and its session, or the `PROFILE`.
 
     Args:
