@@ -7,6 +7,7 @@ answer, is an OSError: of a write, it leaves open whether the file is there.
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from typing import BinaryIO, Protocol
 LOG_FOLDER = "_delta_log"
 TEMPORARY = ".sparkonce-"
 """What the names of files begin with that are not finished: readers of a log skip names that begin with a dot."""
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 Tag = tuple[object, ...]
 """What changes if a file is replaced: inode, size and modification time, or the ETag."""
@@ -123,12 +126,14 @@ class LocalStorage:
             os.link(temporary, self.folder / name)
         except FileExistsError:
             return False
-        except (PermissionError, NotImplementedError) as error:
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
             raise OSError(
-                error.errno if isinstance(error, OSError) else None,
-                f"the file system of {self.folder} has no hard links, or does not allow them to this user, so nothing "
-                f"can be put there only if it is absent, and two writers could replace each other's commits ({error}). "
-                "Keep the table on a file system that has them (ext4, XFS, NFS), or in an object store",
+                error.errno,
+                f"the file system of {self.folder} has no hard links, so nothing can be put there only if it is absent, "
+                f"and two writers could replace each other's commits ({error}). Keep the table on a file system that "
+                "has them (ext4, XFS, NFS), or in an object store",
             ) from error
         finally:
             with suppress(OSError):

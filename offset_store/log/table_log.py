@@ -34,6 +34,7 @@ from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.checkpoints import last_checkpoint
 from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.protocol import catalog_feature, unreadable, unwritable
 from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing, commit_file
 from sparkonce.offset_store.log.state import (
     IN_COMMIT_TIMESTAMPS,
@@ -48,28 +49,12 @@ from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import full_disk, store_hint_or_options
 
 _log = logging.getLogger(__name__)
+_UNKNOWN = "this version of sparkonce does not know"
 
 COMMIT_ATTEMPTS = 100
 """How often the next version is tried after losing to other commits that do not conflict."""
 PUTS = 3
 """How often a put is made whose outcome is unknown."""
-NEWEST_READER_VERSION = 3
-READER_FEATURES = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-        "variantType",
-        "variantType-preview",
-        "variantShredding-preview",
-    }
-)
-"""Those that do not change how a log is read, or are supported in it."""
-_CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
 
 
 @dataclass(slots=True)
@@ -122,6 +107,9 @@ class TableLog:
             OffsetStoreError: if the store does not answer, or refuses: the commit may have landed, or may yet.
         """
         attempt_id, lost = str(uuid.uuid4()), 0
+        what = unwritable(state.protocol)
+        if what is not None:
+            raise OffsetStoreError(f"cannot commit to the table {self.location}: it requires {what}, which {_UNKNOWN}")
         with self._errors("commit to"):
             while lost < COMMIT_ATTEMPTS:
                 version = state.version + 1
@@ -250,16 +238,12 @@ class TableLog:
 
     def _readable(self, state: TableState) -> TableState:
         """Return the state of a table whose log this version can read. Raises OffsetStoreError for another."""
-        protocol = state.protocol
-        unknown = sorted(protocol.reader_features - READER_FEATURES)
-        managed = next((name for name in unknown if name in _CATALOG_MANAGED), None)
-        if managed is not None:
-            raise CatalogManagedError(f"the table {self.location}: a catalog makes its commits (the feature {managed})")
-        if unknown or protocol.min_reader_version > NEWEST_READER_VERSION:
-            what = f"feature {unknown[0]}" if unknown else f"version {protocol.min_reader_version}"
-            raise OffsetStoreError(
-                f"the table {self.location} requires the reader {what}, which sparkonce does not know"
-            )
+        feature = catalog_feature(state.protocol)
+        if feature is not None:
+            raise CatalogManagedError(f"the table {self.location}: a catalog makes its commits (the feature {feature})")
+        what = unreadable(state.protocol)
+        if what is not None:
+            raise OffsetStoreError(f"the table {self.location} requires {what}, which {_UNKNOWN}")
         return state
 
     @contextmanager
