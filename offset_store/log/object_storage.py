@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import obstore
@@ -93,7 +94,8 @@ class ObjectStorage:
 
     def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
         """See `LogStorage.modified`."""
-        for name, found in self._files(folder):
+        files = self._files(folder)
+        for name, found in sorted(files, key=itemgetter(0)) if self._is_unordered else files:
             yield name, int(found["last_modified"].timestamp() * 1000)
 
     def _files(self, folder: str = "", after: str = "") -> Iterator[tuple[str, ObjectMeta]]:
