@@ -47,16 +47,16 @@ _BY_A_CATALOG = ("catalogManaged", "catalogOwned-preview")
 
 def unreadable(protocol: Protocol) -> str | None:
     """Return what of a table's protocol prevents reading its log here; None if nothing does."""
-    return _unknown(
-        "reader", protocol.min_reader_version, NEWEST_READER_VERSION, protocol.reader_features, READER_FEATURES
-    )
+    if protocol.min_reader_version > NEWEST_READER_VERSION:
+        return f"reader version {protocol.min_reader_version}"
+    return _unknown("reader", protocol.reader_features - READER_FEATURES)
 
 
 def unwritable(protocol: Protocol) -> str | None:
     """Return what of a table's protocol prevents commits of ours; None if nothing does."""
-    return _unknown(
-        "writer", protocol.min_writer_version, NEWEST_WRITER_VERSION, protocol.writer_features, WRITER_FEATURES
-    )
+    if protocol.min_writer_version > NEWEST_WRITER_VERSION:
+        return f"writer version {protocol.min_writer_version}"
+    return _unknown("writer", protocol.writer_features - WRITER_FEATURES)
 
 
 def catalog_feature(protocol: Protocol) -> str | None:
@@ -65,8 +65,5 @@ def catalog_feature(protocol: Protocol) -> str | None:
     return next((name for name in _BY_A_CATALOG if name in features), None)
 
 
-def _unknown(kind: str, version: int, newest: int, features: frozenset[str], known: frozenset[str]) -> str | None:
-    unknown = sorted(features - known)
-    if unknown:
-        return f"the {kind} feature {unknown[0]}"
-    return f"{kind} version {version}" if version > newest else None
+def _unknown(kind: str, features: frozenset[str]) -> str | None:
+    return f"the {kind} feature {min(features)}" if features else None

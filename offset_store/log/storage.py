@@ -131,9 +131,9 @@ class LocalStorage:
                 raise
             raise OSError(
                 error.errno,
-                f"the file system of {self.folder} has no hard links, so nothing can be put there only if it is absent, "
-                f"and two writers could replace each other's commits ({error}). Keep the table on a file system that "
-                "has them (ext4, XFS, NFS), or in an object store",
+                f"the file system of {self.folder} has no hard links, so nothing can be put there only if it is "
+                f"absent, and two writers could replace each other's commits ({error}). Keep the table on a file "
+                "system that has them (ext4, XFS, NFS), or in an object store",
             ) from error
         finally:
             with suppress(OSError):
