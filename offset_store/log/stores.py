@@ -14,6 +14,7 @@ from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
 
 if TYPE_CHECKING:
+    from sparkonce.offset_store.log.object_options import StoreOptions
     from sparkonce.offset_store.log.object_storage import ObjectStorage
 
 _TRUE = ("1", "true", "on", "yes", "y")
@@ -45,8 +46,32 @@ def object_storage(location: Location, storage_options: Mapping[str, str]) -> Ob
     Raises:
         OSError: as `log_storage`; the message may show a secret.
     """
-    from sparkonce.offset_store.log.object_options import SCHEMES, StoreOptions  # slow to import
-    from sparkonce.offset_store.log.object_storage import ObjectStorage
+    from sparkonce.offset_store.log.object_storage import ObjectStorage  # slow to import
+
+    options, refusal, one_writer = _read(location, storage_options)
+    return ObjectStorage.of(options, one_writer=one_writer, refusal=refusal)
+
+
+def check_commits(location: Location, storage_options: Mapping[str, str]) -> None:
+    """Reject a location at which options say that no commit can be made safely, before a row is written.
+
+    Raises:
+        OffsetStoreError: with what to do.
+    """
+    if location.is_local:
+        return
+    with hidden_secrets(storage_options):
+        try:
+            _, refusal, _ = _read(location, storage_options)
+        except OSError as error:
+            refusal = plain(error)
+        if refusal:
+            raise OffsetStoreError(f"cannot commit to {location}: {refusal}")
+
+
+def _read(location: Location, storage_options: Mapping[str, str]) -> tuple[StoreOptions, str, bool]:
+    """Return a store's options, and what `_writers` says. Raises OSError."""
+    from sparkonce.offset_store.log.object_options import SCHEMES, StoreOptions
 
     if location.text.partition(":")[0] not in SCHEMES:
         raise OSError(
@@ -55,18 +80,7 @@ def object_storage(location: Location, storage_options: Mapping[str, str]) -> Ob
         )
     options = StoreOptions.read(location, storage_options)
     refusal, one_writer = _writers(options.conditional_put, storage_options) if options.in_s3 else ("", False)
-    return ObjectStorage.of(options, one_writer=one_writer, refusal=refusal)
-
-
-def check_commits(location: Location, storage_options: Mapping[str, str]) -> None:
-    """Reject a location at which options say that no commit can be made safely, before a row is written.
-
-    Raises:
-        OffsetStoreError: with what to do; also as `log_storage`.
-    """
-    refusal = getattr(log_storage(location, storage_options), "refusal", "")
-    if refusal:
-        raise OffsetStoreError(f"cannot commit to {location}: {refusal}")
+    return options, refusal, one_writer
 
 
 def _writers(conditional_put: str, storage_options: Mapping[str, str]) -> tuple[str, bool]:
