@@ -165,7 +165,8 @@ class TableLog:
             return max(self.reader.listing(version).commits, default=version)
         while storage.tag(commit_file(version + 1)) is not None:
             version += 1
-        return version
+        hole = storage.tag(commit_file(version + 2)) is not None
+        return version + 2 if hole else version  # a commit that filled the hole would be in the past of later ones
 
     def _keep(self, state: TableState) -> None:
         tag = self.reader.storage.tag(commit_file(state.version))
