@@ -39,6 +39,7 @@ from sparkonce.offset_store.log.actions import AddFile
 from sparkonce.offset_store.log.files import active_files
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.stores import check_commits
 from sparkonce.offset_store.other_apps import OtherApps, other_apps
 from sparkonce.offset_store.record import BatchRecord, Commit, FileT, PartitionKey, Writes
 from sparkonce.offset_store.store import SnapshotSource
@@ -341,6 +342,7 @@ class ResultTable(SnapshotSource):
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table
         check_keeps_transaction_ids(where, dict(facts.configuration))
+        check_commits(where, self._options.storage_options)
         problems = refusals(facts, replace=self.replaces)
         if problems:
             keeps_rows = self.replaces and facts.is_append_only

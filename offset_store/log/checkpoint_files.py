@@ -122,7 +122,7 @@ class StoredCheckpoint:
                 with self.log.storage.open(name) as source:
                     yield pq.ParquetFile(source, buffer_size=BUFFER_BYTES)
             except (OSError, pa.ArrowException) as error:
-                raise OffsetStoreError(f"cannot read {self.log.folder}/{name}: {error}") from error
+                raise self.log.failure(f"cannot read {self.log.folder}/{name}", error) from error
 
 
 def _columns(file: pq.ParquetFile, kinds: Sequence[str]) -> list[str]:
