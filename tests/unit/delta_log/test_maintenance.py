@@ -153,9 +153,9 @@ def test_in_commit_timestamps_count_where_there_are_any(table: HandLog, since: i
     for version in range(since, 13):
         name = table.folder / f"{version:020d}.json"
         at_ms = OLD_MS + version if version <= 5 else NOW_MS
-        name.write_text(
-            name.read_text().replace('{"commitInfo": {}}', json.dumps({"commitInfo": {"inCommitTimestamp": at_ms}}))
-        )
+        info = json.dumps({"commitInfo": {"inCommitTimestamp": at_ms}})
+        name.write_text(name.read_text().replace('{"commitInfo": {}}', info))
+        os.utime(name, (OLD_MS / 1000,) * 2)
     clean_up(table.log, table.state(), now_ms=NOW_MS)
     assert versions(table)[0] == list(range(4, 13))
 
