@@ -52,7 +52,9 @@ def test_a_table_is_the_same_after_our_checkpoint_alone(
         refused |= {name for name, found in before.items() if isinstance(found, str)}
         checkpoint(table, copy, version)
         keep_only(copy, version)
-        assert readings(copy) == before, version
+        for reader, found in readings(copy).items():
+            # delta-rs does not read deletion vectors by delta-spark's checkpoints without statistics; by ours it may.
+            assert found == before[reader] or isinstance(before[reader], str), (version, reader)
         if (last - version) % SPARKS_SHARE == 0:
             rows = spark_rows(delta_spark, table, row_ids=recipe.row_ids, version=version)
             assert spark_rows(delta_spark, copy, row_ids=recipe.row_ids) == rows, version
