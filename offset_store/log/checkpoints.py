@@ -85,9 +85,10 @@ def write_checkpoint(
     with hidden_secrets(log.storage_options):
         try:
             _forget_checksum(log, name)
-            if not log.storage.put_if_absent(name, data):
-                return None
+            is_ours = log.storage.put_if_absent(name, data)
             if log.storage.read(name) != data:
+                if not is_ours:
+                    return None
                 log.storage.delete(name)
                 raise CheckpointError(f"{where} was not read as it was written, and is deleted")
             written = Checkpoint(state.version, found.files, found.actions, len(data))

@@ -112,6 +112,19 @@ class ObjectStorage:
                     return f"{folder}/{_LAST}"
         return None
 
+    def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        """See `LogStorage.modified`."""
+        found = self._modified(f"{LOG_FOLDER}/{folder}".rstrip("/"))
+        yield from sorted(found) if self._is_unordered else found
+
+    def _modified(self, folder: str) -> Iterator[tuple[str, int]]:
+        with _our_errors():
+            for page in obstore.list(self.store, folder, chunk_size=PAGE):
+                for meta in page:
+                    name = meta["path"].removeprefix(f"{folder}/")
+                    if "/" not in name:
+                        yield name, int(meta["last_modified"].timestamp() * 1000)
+
     @property
     def _is_unordered(self) -> bool:
         """Whether this is a directory bucket of S3, whose listings have no order."""
