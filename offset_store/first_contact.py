@@ -1,6 +1,6 @@
 """Whether an object store answers at all: checked once per process, with short timeouts.
 
-delta-rs retries a read for three minutes without a message. That is right for a running query, whose store
+A client of a store retries a read for three minutes without a message. That is right for a running query, whose store
 may be down for a moment, and wrong for one that starts with a wrong endpoint.
 """
 
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.stores import log_storage
 
 IMPATIENT = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "1", "retry_timeout": "10s"}
-"""Options of delta-rs; the user's own take precedence."""
+"""Options of the store; the user's own take precedence."""
 _NO_ANSWER = re.compile(r"dns error|tcp connect error|client error \(Connect\)|timed out")
 _answered: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
@@ -25,18 +26,16 @@ def check_store_answers(location: Location, storage_options: Mapping[str, str]) 
         OSError: if nothing answers.
         ValueError: if the address of an endpoint or a proxy is invalid: delta-rs (1.6) panics, with an exception that
             is not an `Exception`.
+        OffsetStoreError: if an option has no such value.
     """
     bucket = "/".join(location.text.split("/")[:3])
     key = bucket, tuple(sorted(storage_options.items()))
     if not location.in_object_store or key in _answered:
         return
     _check_ports(storage_options)
-    from deltalake.fs import DeltaStorageHandler  # slow to import, and not needed by queries without a store
-
     try:
-        handler = DeltaStorageHandler(location.text, {**IMPATIENT, **storage_options})
-        handler.get_file_info(["_delta_log/_last_checkpoint"])
-    except (OSError, ValueError) as error:
+        log_storage(location, {**IMPATIENT, **storage_options}).tag("_last_checkpoint")
+    except OSError as error:
         if _NO_ANSWER.search(str(error)):
             raise
     _answered.add(key)

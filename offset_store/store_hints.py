@@ -60,7 +60,7 @@ _HINTS = (
         "storage.retry_timeout (180 seconds) say how long requests are repeated",
     ),
     (
-        r"reading a body|connection closed|error sending request|IncompleteMessage",
+        r"reading a body|response body error|connection closed|error sending request|IncompleteMessage",
         "The connection to the store broke: start the query again; what has landed is found in the table",
     ),
 )

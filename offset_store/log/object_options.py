@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from obstore.exceptions import UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -80,7 +80,7 @@ class StoreOptions:
     @classmethod
     def read(cls, location: Location, storage_options: Mapping[str, str]) -> StoreOptions:
         """Read options, and the environment."""
-        kind = _CLASSES[location.text.partition(":")[0]]
+        kind: Any = _CLASSES[location.text.partition(":")[0]]
         config, client = {}, {}
         taken = dict.fromkeys(_OF_ADDRESS[kind], "")
         if kind is AzureStore and "@" in location.text:
@@ -103,8 +103,7 @@ class StoreOptions:
         if _CERTIFICATE in given:
             client[_CERTIFICATE] = given[_CERTIFICATE]
         retries = {_RETRY_NAMES[name]: value for name, value in given.items() if name in _RETRY_NAMES}
-        as_pairs = (tuple(each.items()) for each in (config, client, retries))
-        return cls(location.text, *as_pairs, conditional_put=conditional_put)
+        return cls(location.text, tuple(config.items()), tuple(client.items()), tuple(retries.items()), conditional_put)
 
     @property
     def in_s3(self) -> bool:
@@ -191,7 +190,7 @@ def _client_name(name: str) -> str | None:
     """Return the name of an option of the HTTP client, as obstore has it; None for one of the store."""
     bare = _PREFIX.sub("", name)
     try:
-        S3Store("bucket", client_options={bare: ""})  # type: ignore[typeddict-unknown-key,misc]
+        S3Store("bucket", client_options=cast("Any", {bare: ""}))
     except ValueError:
         return None
     except Exception:  # noqa: S110 - "" is no such value

@@ -130,6 +130,16 @@ class ObjectStorage:
         """Whether this is a directory bucket of S3, whose listings have no order."""
         return self.address.split("/")[2].endswith("--x-s3")
 
+    def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        """See `LogStorage.modified`."""
+        root = _path(folder) if folder else LOG_FOLDER
+        with _our_errors():
+            for page in obstore.list(self.store, root, chunk_size=PAGE):
+                for meta in page:
+                    name = meta["path"].removeprefix(f"{root}/")
+                    if "/" not in name:
+                        yield name, int(meta["last_modified"].timestamp() * 1000)
+
     def read(self, name: str) -> bytes:
         """See `LogStorage.read`."""
         with _our_errors():

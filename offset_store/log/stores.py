@@ -68,9 +68,9 @@ def _writers(conditional_put: str, storage_options: Mapping[str, str]) -> tuple[
         value = _value(name, storage_options)
         if value and (name != _LOCKS[0] or value.lower() == "dynamodb"):
             return (
-                f"{name}={value} says that the writers of this table lock it in DynamoDB, which sparkonce does not, and "
-                "which delta-rs (1.6) has given up: it writes conditionally (If-None-Match), and the two kinds of "
-                "writers do not see each other. Let all writers of the table write conditionally, and remove the "
+                f"{name}={value} says that the writers of this table lock it in DynamoDB, which sparkonce does not "
+                "do, and which delta-rs (1.6) has given up: it writes conditionally (If-None-Match), and the two kinds "
+                "of writers do not see each other. Let all writers of the table write conditionally, and remove the "
                 "option, or the environment variable",
                 False,
             )

@@ -143,10 +143,10 @@ class TableLog:
             try:
                 if storage.put_if_absent(name, data):
                     return True
-            except OSError:
+            except OSError as error:
                 if self._is_ours(version, attempt_id):
                     return True
-                if left == 1:
+                if left == 1 or isinstance(error, PermissionError):
                     raise
             else:
                 return self._is_ours(version, attempt_id)
@@ -268,7 +268,7 @@ class TableLog:
         with hidden_secrets(self.storage_options), full_disk(self.location):
             try:
                 yield
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 why = plain(error)
                 hint = store_hint_or_options(self.location, why)
                 raise OffsetStoreError(f"cannot {what} the Delta table at {self.location}: {why}{hint}") from error

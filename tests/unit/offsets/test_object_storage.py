@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -154,14 +155,14 @@ def test_old_commits_and_sidecars_are_not_listed(
     expected = fill(log, commits, sidecars)
     monkeypatch.setattr(object_storage, "PAGE", page)
     listed: list[int] = []
-    original = object_storage.obstore.list
+    original = obstore.list
 
     def counted(*args: Any, **options: Any) -> Iterator[Any]:
         for found in original(*args, **options):
             listed.append(len(found))
             yield found
 
-    monkeypatch.setattr(object_storage.obstore, "list", counted)
+    monkeypatch.setattr(obstore, "list", counted)
     assert log.names() == expected
     listed.clear()
     assert log.names(expected[commits - 4]) == expected[commits - 3 :]

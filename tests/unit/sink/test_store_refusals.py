@@ -95,7 +95,7 @@ def test_a_bucket_that_is_not_there(tmp_path: Path, store: S3Store) -> None:
     query = StoredQuery(tmp_path, store)
     query.options["path"] = "s3://nowhere/t"
     told = told_of(query)
-    assert told.startswith("cannot load the Delta table at s3://nowhere/t: ")
+    assert told.startswith("cannot list s3://nowhere/t/_delta_log: ")
     assert (
         "exist. There is no such bucket at this endpoint: create it, or correct s3://nowhere/t or storage.AWS_" in told
     )
