@@ -125,26 +125,32 @@ class TableLog:
         raise CommitConflictError(f"{self.location}: {COMMIT_ATTEMPTS} other commits were faster than this one")
 
     def _put(self, version: int, data: bytes, attempt_id: str) -> bool:
-        """Put a commit's file; return whether the version is ours."""
+        """Put a commit's file; return whether the version is ours.
+
+        Raises:
+            OSError: if no file of that version is there: ours may yet arrive.
+        """
         storage, name = self.reader.storage, commit_file(version)
         for left in range(PUTS if not storage.is_local else 1, 0, -1):
             try:
                 if storage.put_if_absent(name, data):
                     return True
             except OSError as error:
-                if self._is_ours(version, attempt_id):
-                    return True
+                is_ours = self._is_ours(version, attempt_id)
+                if is_ours is not None:
+                    return is_ours
                 if left == 1 or isinstance(error, PermissionError):
                     raise
             else:
-                return self._is_ours(version, attempt_id)
+                return bool(self._is_ours(version, attempt_id))
         return False
 
-    def _is_ours(self, version: int, attempt_id: str) -> bool:
+    def _is_ours(self, version: int, attempt_id: str) -> bool | None:
+        """Whether a version is this attempt's commit; None if there is none."""
         try:
             infos = self.reader.actions(version, ("commitInfo",))["commitInfo"]
         except LogFileMissingError:
-            return False
+            return None
         return any(info.get("txnId") == attempt_id for info in infos)
 
     def _followed(self) -> TableState | None:

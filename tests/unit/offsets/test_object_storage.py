@@ -23,11 +23,16 @@ from lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log import object_storage
+from sparkonce.offset_store.log.cleanup import clean_up
+from sparkonce.offset_store.log.intervals import DAY_MS
+from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.object_storage import ObjectStorage
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.storage import LogStorage
 from sparkonce.offset_store.log.stores import check_commits, log_storage
 from sparkonce.offset_store.store_hints import store_hint
 from tests.cases import each_case
+from tests.unit.delta_log.logs import HandLog
 from tests.unit.offsets.recording_store import Recorded, recording_store
 
 UNREPEATED = {"max_retries": "0", "timeout": "2s"}
@@ -378,3 +383,26 @@ def test_one_client_for_a_location_and_its_options(store: S3Store, tmp_path: Pat
     assert log_of(store, tmp_path).store is log.store
     assert log_of(store, tmp_path, timeout="29s").store is not log.store
     assert log_of(store, tmp_path, "other").store is not log.store
+
+
+def test_a_log_in_a_store_gets_checkpoints_and_is_cleaned_up(store: S3Store, tmp_path: Path) -> None:
+    hand = HandLog(tmp_path / "t")
+    hand.create({"delta.checkpointInterval": "3"})
+    hand.commits(7)
+    location = Location.parse(f"s3://bucket/{tmp_path.name}/t")
+    log = DeltaLog.open(location, store.storage_options)
+    storage = log.storage
+    now_ms, last = 40 * DAY_MS + int(time.time() * 1000), Maintained(None)
+    for version in range(8):
+        storage.put(f"{version:020d}.json", hand.log.storage.read(f"{version:020d}.json"))
+        if version:
+            last = maintain(log, hand.state(version), last=last, now_ms=now_ms)
+            assert last.problem is None
+    assert (last.checkpoint_version, last.cleaned_day) == (6, now_ms // DAY_MS)
+    storage.put("_sidecars/unused.parquet", b"")
+    assert clean_up(log, hand.state(), now_ms=now_ms).deleted == 5
+    assert [name for name, _ in storage.modified()] == storage.names()
+    assert storage.names()[:3] == [f"{6:020d}.checkpoint.parquet", f"{6:020d}.json", f"{7:020d}.json"]
+    assert list(storage.modified("_sidecars")) == []
+    table = DeltaTable(f"s3://bucket/{tmp_path.name}/t", storage_options=dict(store.storage_options))
+    assert len(table.file_uris()) == 7
