@@ -61,7 +61,8 @@ class TransactionMoved:
 
     version: int
     txn_id: str
-    to: int
+    to: object
+    """As the commit has it, which may be no number."""
 
     def __str__(self) -> str:
         return f"version {self.version} moved the transaction identifier {self.txn_id} to {self.to}"
@@ -92,18 +93,19 @@ Conflict = TableChanged | TableRestored | TransactionMoved | FilesChanged | Doma
 
 
 def judge(touched: Touched, version: int, landed: Actions) -> Conflict | None:
-    """Return why a commit must not follow one that landed as ``version``; None if it may. See the module's docstring."""
+    """Return why a commit must not follow one that landed as ``version``; None if it may."""
     for kind, what in (("protocol", "protocol"), ("metaData", "metadata")):
         if landed[kind]:
             return TableChanged(version, what)
     if any(info.get("operation") == RESTORE for info in landed["commitInfo"]):
         return TableRestored(version)
     for txn in landed["txn"]:
-        if txn["appId"] in touched.transactions:
-            return TransactionMoved(version, str(txn["appId"]), int(txn["version"]))
+        txn_id = str(txn.get("appId"))
+        if txn_id in touched.transactions:
+            return TransactionMoved(version, txn_id, txn.get("version"))
     if touched.replaces and (landed["add"] or landed["remove"]):
         return FilesChanged(version)
-    domains = {str(each["domain"]) for each in landed["domainMetadata"]} - {ROW_TRACKING_DOMAIN}
+    domains = {str(each.get("domain")) for each in landed["domainMetadata"]} - {ROW_TRACKING_DOMAIN}
     for domain in sorted(domains & touched.domains):
         return DomainChanged(version, domain)
     return None
