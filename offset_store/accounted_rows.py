@@ -20,23 +20,22 @@ up after its files were rewritten.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import pyarrow as pa
-from deltalake import DeltaTable
 
 from sparkonce.offset_store.administration import CommitEntry, OffsetsTable, Stored, read_entry
 from sparkonce.offset_store.clones import CloneSource, is_outside_table
-from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError, RowsWithoutOffsetsError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.files import active_paths
+from sparkonce.offset_store.log.reader import DeltaLog
+from sparkonce.offset_store.log.state import TableState
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id, parse_txn_id
 
 _OWN_FILE = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.parquet")
 """As `connectors.delta_sink.parquet` names files. Those of delta-spark and delta-rs have a number after ``part-``."""
-_KINDS = ("commitInfo", "txn")
+_KINDS = ("commitInfo",)
 _CONVERTED = "CONVERT"
 _BY_HAND = (
     "To write other records beside these rows on purpose, first set where they begin: sparkonce offsets set {} "
@@ -44,12 +43,12 @@ _BY_HAND = (
 )
 
 
-def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location, app_id: str) -> None:
+def check_rows_have_offsets(state: TableState, log: DeltaLog, location: Location, app_id: str) -> None:
     """Reject a table with our rows but without our offsets. Raises RowsWithoutOffsetsError or OffsetStoreError."""
-    found = _look(table, log)
+    found = _look(state, log)
     if found is None:
         return
-    reason = _foreign_offsets(found, location, app_id, log.storage_options) or _unaccounted(found, table, log)
+    reason = _foreign_offsets(found, location, app_id, log.storage_options) or _unaccounted(found, state, log, location)
     if reason is not None:
         raise RowsWithoutOffsetsError(
             f"the table {location} holds rows that sparkonce wrote, and no offsets: {reason}. "
@@ -57,10 +56,10 @@ def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location
         )
 
 
-def check_no_numbered_writes(table: DeltaTable, location: Location, app_id: str) -> None:
+def check_no_numbered_writes(state: TableState, location: Location, app_id: str) -> None:
     """Reject outdated offsets: delta-spark writes the application's rows by now. Raises RowsWithoutOffsetsError."""
-    sequence = table.transaction_version(merge_txn_id(app_id))
-    if sequence is not None and table.transaction_version(intent_txn_id(app_id)) is None:
+    sequence = state.transactions.get(merge_txn_id(app_id))
+    if sequence is not None and state.transactions.get(intent_txn_id(app_id)) is None:
         raise RowsWithoutOffsetsError(
             f"AppendWriter or MergeWriter writes to the table {location} with the appId {app_id} (write {sequence}), "
             "so offsets in the table itself are old. Continue with that writer, and on the source set offsetStore to "
@@ -99,18 +98,17 @@ class _Found:
     converted: bool = False
 
 
-def _look(table: DeltaTable, log: DeltaLog) -> _Found | None:
-    """Read the log, newest first, until stored offsets of ours are found: then return None."""
-    listing = log.listing()
-    kept = set(listing.commits)
-    oldest = table.version()
+def _look(state: TableState, log: DeltaLog) -> _Found | None:
+    """Read the log, newest first; return None if offsets of ours are stored."""
+    if any(parse_txn_id(txn_id) is not None for txn_id in state.transactions):
+        return None
+    kept = set(log.listing().commits)
+    oldest = state.version
     while oldest - 1 in kept:
         oldest -= 1
     found = _Found(oldest)
-    versions = range(table.version(), oldest - 1, -1)
+    versions = range(state.version, oldest - 1, -1)
     for version, actions in zip(versions, log.actions_of(versions, _KINDS), strict=True):
-        if _any_of_ours(txn["appId"] for txn in actions["txn"]):
-            return None
         info = actions["commitInfo"][0] if actions["commitInfo"] else {}
         entry = read_entry(version, info)
         if entry.clone is not None:
@@ -118,14 +116,7 @@ def _look(table: DeltaTable, log: DeltaLog) -> _Found | None:
         elif entry.batch is not None and entry.batch.writes == Writes.ROWS:
             found.rows_only.append(entry)
         found.converted = found.converted or entry.operation == _CONVERTED
-    checkpoint = listing.newest_checkpoint(table.version()) if oldest > 0 else None
-    if checkpoint is not None and _any_of_ours(log.checkpoint_column(listing, checkpoint, "txn.appId")):
-        return None
     return found
-
-
-def _any_of_ours(txn_ids: Iterable[str]) -> bool:
-    return any(parse_txn_id(txn_id) is not None for txn_id in txn_ids)
 
 
 def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_options: Mapping[str, str]) -> str | None:
@@ -151,22 +142,17 @@ def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_opt
     return None
 
 
-def _unaccounted(found: _Found, table: DeltaTable, log: DeltaLog) -> str | None:
+def _unaccounted(found: _Found, state: TableState, log: DeltaLog, location: Location) -> str | None:
     if found.oldest_version == 0 and not found.converted:
         return None
     adds = log.actions_of((entry.version for entry in found.rows_only), ("add",))
     known = {add["path"] for actions in adds for add in actions["add"]}
-    paths: list[str] = pa.table(table.get_add_actions())["path"].to_pylist()
+    paths = active_paths(log, state.version)
     first = next((path for path in paths if is_own_or_elsewhere(path) and path not in known), None)
     if first is None:
         return None
     return (
         f"the file {first} was written by another table's query, or its commit is no longer kept. Its offsets are "
-        f"elsewhere: if this is a clone, copy them: sparkonce offsets copy {table_name(table)} --from <the table "
+        f"elsewhere: if this is a clone, copy them: sparkonce offsets copy {location} --from <the table "
         "that it was cloned from> --from-version <the version>"
     )
-
-
-def table_name(table: DeltaTable) -> str:
-    """Name a table by its address."""
-    return str(Location.parse(table.table_uri))

@@ -2,7 +2,7 @@
 
 A manual change is a commit like any other: its ``txn`` actions set next offsets (Delta lets them go backward), and its
 ``commitInfo`` records under the key of our batches what moved from where to where, so that history and audit can
-distinguish a manual change from data loss. It is decided from one handle and committed through it, as every batch is.
+distinguish a manual change from data loss. It is decided from one state of the table, as every batch is.
 It also writes the batch numbers of the application's queries again, unchanged, and the numbers of its writes by
 delta-spark: so any commit that a driver made in between conflicts, even one of other partitions, or one that only
 records such a write. (Before its first batch or first such write an application has no such numbers: there only changes
@@ -27,25 +27,26 @@ from enum import Enum
 from itertools import product
 from typing import Any
 
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sparkonce.offset_store.clones import CloneSource, clone_source
-from sparkonce.offset_store.log.reader import DeltaLog, LogListing, StoredTransactions
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, plain
 from sparkonce.offset_store.fingerprint import RING
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.reader import LogListing
+from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.own_commits import OwnCommit, idempotency_key, own_commit
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, commit_properties, load_table
+from sparkonce.offset_store.tables import check_keeps_transaction_ids, commit_properties, load_table
 from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,
     NOTHING_DUE,
     UNKNOWN_EPOCH,
     UNKNOWN_FINGERPRINT,
-    BatchTxn,
     IntentTxn,
     LookUp,
     MergeTxn,
@@ -285,8 +286,8 @@ class OffsetsTable:
 
     location: Location
     storage_options: Mapping[str, str] = field(repr=False)
-    table: DeltaTable
-    log: DeltaLog
+    log: TableLog
+    state: TableState
     _listing: LogListing
     _entries: tuple[CommitEntry, ...] | None = None
 
@@ -294,15 +295,15 @@ class OffsetsTable:
     def open(cls, location: Location, storage_options: Mapping[str, str] | None = None) -> OffsetsTable:
         """Load the newest version. Raises StoreMissingError, or OffsetStoreError if unreadable or expiring offsets."""
         options = dict(storage_options or {})
-        table = load_table(location, options)
-        check_keeps_transaction_ids(location, table.metadata().configuration)
-        log = DeltaLog.open(location, options)
-        return cls(location, options, table, log, log.listing())
+        log = TableLog(location, options)
+        state = log.state()
+        check_keeps_transaction_ids(location, state.metadata.configuration)
+        return cls(location, options, log, state, log.reader.listing())
 
     @property
     def version(self) -> int:
         """The version of all results here."""
-        return self.table.version()
+        return self.state.version
 
     def entries(self) -> tuple[CommitEntry, ...]:
         """Return the commits that the log still keeps, newest first. Raises OffsetStoreError if one cannot be read."""
@@ -312,7 +313,7 @@ class OffsetsTable:
         return self._entries
 
     def _read(self, versions: Sequence[int]) -> Iterator[CommitEntry]:
-        for version, found in zip(versions, self.log.actions_of(versions, ("commitInfo", "txn")), strict=True):
+        for version, found in zip(versions, self.log.reader.actions_of(versions, ("commitInfo", "txn")), strict=True):
             infos: list[Mapping[str, Any]] = list(found["commitInfo"]) or [{}]
             yield read_entry(version, infos[0], (txn["appId"] for txn in found["txn"]))
 
@@ -322,17 +323,14 @@ class OffsetsTable:
         Raises:
             OffsetStoreError: if that version cannot be loaded any more.
         """
-        at_version = self.table if version in (None, self.version) else self._load_version(version)
+        at_version = self.state if version is None or version == self.version else self._load_version(version)
         names = self._topic_names()
         offsets: dict[OffsetTxn, int] = {}
         batches: dict[QueryTxn, int] = {}
         recorded: dict[str, int] = {}
         confirmed: dict[str, int] = {}
-        for txn_id in self._txn_ids():
+        for txn_id, at in sorted(at_version.transactions.items()):
             key = parse_txn_id(txn_id)
-            at = None if key is None or isinstance(key, BatchTxn) else at_version.transaction_version(txn_id)
-            if at is None:
-                continue
             if isinstance(key, QueryTxn):
                 batches[key] = at
             elif isinstance(key, IntentTxn):
@@ -343,7 +341,7 @@ class OffsetsTable:
                 tp = key.partition
                 named = TopicPartition(tp.topic or names.get(tp.topic_id, ""), tp.topic_id, tp.partition)
                 offsets[OffsetTxn(key.app_id, key.source, named)] = at
-        return Stored(at_version.version(), offsets, batches, recorded, confirmed)
+        return Stored(at_version.version, offsets, batches, recorded, confirmed)
 
     def last_moved(self) -> dict[str, CommitEntry]:
         """Return the newest kept commit that moved each transaction id.
@@ -364,7 +362,7 @@ class OffsetsTable:
             CommitConflictError: if a driver wrote since this handle was loaded: nothing was changed.
             OffsetStoreError: if the commit failed.
         """
-        since = self.version  # a restore moves its handle
+        since = self.version
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         manual = dict.fromkeys(map(manual_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | manual | self._epochs_forgotten(change) | change.transactions()
@@ -384,9 +382,7 @@ class OffsetsTable:
     def _epochs_forgotten(self, change: ManualChange) -> dict[str, int]:
         """Return the ids of stored leader epochs that no longer belong to the moved offsets."""
         ids = (epoch_txn_id(move.key.app_id, move.key.source, move.key.partition) for move in change.moves)
-        stored = StoredTransactions(self.table, lambda: self.log)
-        stored.expect(len(change.moves))
-        return {txn_id: UNKNOWN_EPOCH for txn_id in ids if stored.look_up(txn_id) is not None}
+        return {txn_id: UNKNOWN_EPOCH for txn_id in ids if txn_id in self.state.transactions}
 
     def _of_queries(self, change: ManualChange, stored: Stored) -> dict[str, int]:
         """Return the transaction ids of each query that a restore writes besides its last batch number.
@@ -396,7 +392,7 @@ class OffsetsTable:
         """
         if change.kind is not ChangeKind.RESTORE or change.to_version is None:
             return {}
-        then = self._transactions(self._load_version(change.to_version))
+        then = self._load_version(change.to_version).transactions.get
         return self._fingerprints(then, stored) | self._due(then, change, change.to_version, stored)
 
     def _fingerprints(self, then: LookUp, stored: Stored) -> dict[str, int]:
@@ -404,7 +400,7 @@ class OffsetsTable:
 
         Also of queries whose last batch keeps its number: it may now belong to another batch.
         """
-        now = self._transactions(self.table)
+        now = self.state.transactions.get
         ids = [batch_txn_id(key.app_id, key.query_id, place) for key, place in product(stored.batches, range(RING))]
         moved = {txn_id: then(txn_id) for txn_id in ids if now(txn_id) != then(txn_id)}
         return {txn_id: UNKNOWN_FINGERPRINT if before is None else before for txn_id, before in moved.items()}
@@ -424,7 +420,7 @@ class OffsetsTable:
             due = {number for number in numbers if number > kept} | ({before} if before is not None else set())
             if due or numbers or kept < last:
                 found[txn_id] = min(due, default=kept + 1)
-            elif key in moved and self.table.transaction_version(txn_id) is not None:
+            elif key in moved and txn_id in self.state.transactions:
                 found[txn_id] = NOTHING_DUE
         return found
 
@@ -437,12 +433,6 @@ class OffsetsTable:
                 removed.setdefault(QueryTxn(record.app_id, record.query_id), set()).add(record.batch_id)
         return removed
 
-    def _transactions(self, table: DeltaTable) -> LookUp:
-        """Return a function that looks up transaction ids of a version; it reads the log once."""
-        found = StoredTransactions(table, lambda: self.log)
-        found.expect(RING)
-        return found.look_up
-
     def _losing_rows(self, change: ManualChange) -> set[str]:
         """Return the applications whose rows a restore removes; some may not have stored an offset yet."""
         if change.kind is not ChangeKind.RESTORE:
@@ -454,17 +444,19 @@ class OffsetsTable:
     def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> None:
         info = {COMMIT_INFO_KEY: change.to_commit_info()}
         if change.kind is not ChangeKind.RESTORE:
-            append(self.table, transactions, info)
+            self.log.commit(Proposal(transactions, info), self.state)
             return
         assert change.to_version is not None
-        self.table.restore(change.to_version, commit_properties=commit_properties(transactions, info))
+        load_table(self.location, self.storage_options, self.version).restore(
+            change.to_version, commit_properties=commit_properties(transactions, info)
+        )
 
     def _failure(self, error: Exception, since: int) -> OffsetStoreError:
         if isinstance(error, (CommitConflictError, CommitFailedError)):
             return CommitConflictError(
                 f"another writer committed to {self.location} after version {since}, from which this change was "
                 "decided, so nothing was changed. Stop every driver that writes there, then check and repeat "
-                f"(delta-rs: {plain(error)})"
+                f"({plain(error)})"
             )
         return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
 
@@ -475,22 +467,15 @@ class OffsetsTable:
                 return entry.version
         return None
 
-    def _load_version(self, version: int | None) -> DeltaTable:
+    def _load_version(self, version: int) -> TableState:
         try:
-            return load_table(self.location, self.storage_options, version)
+            return self.log.state_at(version)
         except OffsetStoreError as error:
             kept = [each for each in self._listing.commits if each <= self.version]
             oldest = f"kept commits begin at version {kept[0]}" if kept else "no commit is kept"
             raise OffsetStoreError(
                 f"version {version} of {self.location} cannot be loaded (now at {self.version}; {oldest}): {error}"
             ) from error
-
-    def _txn_ids(self) -> list[str]:
-        found = {txn_id for entry in self.entries() for txn_id in entry.txn_ids}
-        checkpoint = self._listing.newest_checkpoint(self.version)
-        if checkpoint is not None:
-            found.update(self.log.checkpoint_column(self._listing, checkpoint, "txn.appId"))
-        return sorted(found)
 
     def _topic_names(self) -> dict[str, str]:
         names: dict[str, str] = {}

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.administration import CommitEntry, read_entry
-from sparkonce.offset_store.log.reader import DAMAGE, Action, DeltaLog, LogListing
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing
 from sparkonce.offset_store.record import COMMIT_INFO_KEY
 from sparkonce.offset_store.tables import load_table
 from sparkonce.offset_store.txn_ids import PREFIX

@@ -1,33 +1,29 @@
-"""Offsets in the transaction identifiers of a Delta table, read and committed with delta-rs.
+"""Offsets in the transaction identifiers of a Delta table.
 
 A Delta commit is one file that exists or does not, so rows and ``txn`` actions in it are there together or not at
-all. delta-rs rejects a commit whose txn id was also written by a commit *after* the handle's version; it checks nothing
-against that version or earlier ones, so reading and committing go through one handle, the one in a `DeltaSnapshot`.
-
-Loading a table costs more the longer its log is; updating a cached handle costs a millisecond or two. A cached handle
-would not notice if the table were deleted and recreated at the same path, so the log file of its version is checked
-first: if that is not the same file, the table is loaded again.
+all. A commit conflicts with every other that wrote one of its txn ids after the state that it was decided from, so a
+`DeltaSnapshot` has that state, and commits against it (`offset_store.log`).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
-from deltalake.transaction import AddAction
 
-from sparkonce.offset_store.accounted_rows import check_no_numbered_writes, check_rows_have_offsets, table_name
+from sparkonce.offset_store.accounted_rows import check_no_numbered_writes, check_rows_have_offsets
 from sparkonce.offset_store.administration import CommitEntry, read_entry
-from sparkonce.offset_store.log.reader import DeltaLog, StoredTransactions
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import AddFile
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.notebook import store_table
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import (
@@ -42,7 +38,7 @@ from sparkonce.offset_store.record import (
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store import OffsetStore, Snapshot, read_offsets
 from sparkonce.offset_store.store_hints import store_hint
-from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, load_table
+from sparkonce.offset_store.tables import check_keeps_transaction_ids
 from sparkonce.offset_store.txn_ids import (
     FIRST_TXN_ID,
     batch_due,
@@ -63,9 +59,6 @@ COMMITS_LOOKED_AT = 100
 _accounted: set[tuple[Location, str, str]] = set()
 """Tables, by location and id, and applications, whose rows this process has checked to have their offsets."""
 
-LogFile = tuple[int, int, int]
-"""Inode, size and modification time (ns) of the log file of a handle's version."""
-
 
 @dataclass(slots=True)
 class DeltaOffsetStore(OffsetStore):
@@ -76,10 +69,7 @@ class DeltaOffsetStore(OffsetStore):
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     create_missing: bool = False
     """Whether to create a missing table, with a single column that stays empty."""
-    _table: DeltaTable | None = None
-    _log_file: LogFile | None = None
-    _log: DeltaLog | None = None
-    _stored: StoredTransactions | None = None
+    _log: TableLog | None = None
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.read`."""
@@ -87,10 +77,10 @@ class DeltaOffsetStore(OffsetStore):
             snapshot = self.snapshot()
         except StoreMissingError:
             return {}
-        check_no_numbered_writes(snapshot.table, self.location, self.app_id)
+        check_no_numbered_writes(snapshot.state, self.location, self.app_id)
         found = read_offsets(snapshot, source, partitions)
         if not found:
-            check_rows_have_offsets(snapshot.table, self.log(), self.location, self.app_id)
+            check_rows_have_offsets(snapshot.state, snapshot.log.reader, self.location, self.app_id)
         return found
 
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -103,83 +93,55 @@ class DeltaOffsetStore(OffsetStore):
             snapshot = self.snapshot()
         except StoreMissingError:
             return {}
-        partitions = list(partitions)
-        snapshot.stored.expect(len(partitions))
         looked_up = {tp: stored_epoch(snapshot.look_up, self.app_id, (source, tp)) for tp in partitions}
         found = {tp: epoch for tp, epoch in looked_up.items() if epoch is not None}
         moved = snapshot.last_moved({(source, tp) for tp in found})
         return {tp: at for tp, at in found.items() if (source, tp) not in moved or moved[source, tp].epoch == at}
 
     def snapshot(self) -> DeltaSnapshot:
-        """See `OffsetStore.snapshot`. Snapshots share one handle: the next snapshot moves the previous one."""
+        """See `OffsetStore.snapshot`."""
         snapshot = self.snapshot_unchecked()
-        check_keeps_transaction_ids(self.location, snapshot.table.metadata().configuration)
+        check_keeps_transaction_ids(self.location, snapshot.state.metadata.configuration)
         return snapshot
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
         """As `snapshot`, without checking the table's properties: for reads only."""
-        table = self._kept()
-        if table is None:
-            with hidden_secrets(self.storage_options):
-                table = self._load_or_create()
-        if self._stored is None or table is not self._table:
-            self._stored = StoredTransactions(table, self.log)
-        self._table, self._log_file = table, self._log_file_of(table.version())
-        return DeltaSnapshot(table, self.app_id, self.log, self._stored)
-
-    def log(self) -> DeltaLog:
-        """Return the table's log; only histories need it, so it is opened on first use."""
-        if self._log is None:
-            self._log = DeltaLog.open(self.location, self.storage_options)
-        return self._log
-
-    def _kept(self) -> DeltaTable | None:
-        table = self._table
-        if table is None or self._log_file is None:
-            return None
-        if self._log_file_of(table.version()) != self._log_file:
-            return None
+        log = self.log()
         try:
-            table.update_incremental()
-        except (DeltaError, OSError, ValueError):  # loading it again reports the error
-            return None
-        return table
-
-    def _load_or_create(self) -> DeltaTable:
-        try:
-            return self._load()
+            state = log.state()
         except StoreMissingError:
             if not self.create_missing:
                 raise
-        try:
-            DeltaTable.create(
-                self.location.text,
-                Schema([Field(EMPTY_COLUMN, PrimitiveType("string"))]),
-                mode="error",
-                name="offsets",
-                description=DESCRIPTION,
-                storage_options=dict(self.storage_options) or None,
-            )
-        except (DeltaError, OSError) as error:
+            self._create()
+            state = log.state()
+        return DeltaSnapshot(state, self.app_id, log)
+
+    def log(self) -> TableLog:
+        """Return the table's log, which keeps its state from one snapshot to the next."""
+        if self._log is None:
+            self._log = TableLog(self.location, self.storage_options)
+        return self._log
+
+    def _create(self) -> None:
+        with hidden_secrets(self.storage_options):
             try:
-                return self._load()  # another driver created it at the same moment
-            except OffsetStoreError:
-                why = plain(error)
-                hint = store_hint(self.location, why)
-                raise OffsetStoreError(f"cannot create the table of offsets at {self.location}: {why}{hint}") from error
-        return self._load()
-
-    def _load(self) -> DeltaTable:
-        return load_table(self.location, self.storage_options)
-
-    def _log_file_of(self, version: int) -> LogFile | None:
-        if not self.location.is_local:
-            return None
-        try:
-            found = os.stat(Path(self.location.text) / "_delta_log" / f"{version:020d}.json")
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+                DeltaTable.create(
+                    self.location.text,
+                    Schema([Field(EMPTY_COLUMN, PrimitiveType("string"))]),
+                    mode="error",
+                    name="offsets",
+                    description=DESCRIPTION,
+                    storage_options=dict(self.storage_options) or None,
+                )
+            except (DeltaError, OSError) as error:
+                try:
+                    self.log().state()  # another driver created it at the same moment
+                except OffsetStoreError:
+                    why = plain(error)
+                    hint = store_hint(self.location, why)
+                    raise OffsetStoreError(
+                        f"cannot create the table of offsets at {self.location}: {why}{hint}"
+                    ) from error
 
     def __str__(self) -> str:
         return f"delta:{self.location}"
@@ -190,19 +152,18 @@ class DeltaOffsetStore(OffsetStore):
 
 @dataclass(frozen=True, slots=True)
 class DeltaSnapshot(Snapshot):
-    """A Delta table at one version, and the handle to commit through."""
+    """A Delta table at one version, and the log to commit to."""
 
-    table: DeltaTable
+    state: TableState = field(repr=False)
     app_id: str
-    open_log: Callable[[], DeltaLog] = field(repr=False)
-    stored: StoredTransactions = field(repr=False)
+    log: TableLog = field(repr=False)
 
     keeps_every_batch = True
 
     @property
     def version(self) -> int:
         """See `Snapshot.version`."""
-        return self.table.version()
+        return self.state.version
 
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
@@ -218,22 +179,20 @@ class DeltaSnapshot(Snapshot):
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
-        keys = list(keys)
-        self.stored.expect(len(keys))
         looked_up = {key: stored_offset(self.look_up, self.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
 
     def check_rows_have_offsets(self) -> None:
         """See `Snapshot.check_rows_have_offsets`."""
-        location = Location.parse(table_name(self.table))
-        place = location, str(self.table.metadata().id), self.app_id
+        location = self.log.location
+        place = location, self.state.metadata.id, self.app_id
         if place not in _accounted:
-            check_rows_have_offsets(self.table, self.open_log(), location, self.app_id)
+            check_rows_have_offsets(self.state, self.log.reader, location, self.app_id)
             _accounted.add(place)
 
     def commit(self, commit: Commit[FileT]) -> None:
-        """See `Snapshot.commit`. The handle keeps its version: take a new snapshot to see the result."""
-        adds = [file for file in commit.files if isinstance(file, AddAction)]
+        """See `Snapshot.commit`. The snapshot keeps its version: take a new one to see the result."""
+        adds = [file for file in commit.files if isinstance(file, AddFile)]
         assert len(adds) == len(commit.files), "rows go into a Delta table as add actions"
         assert not adds or Writes.ROWS in commit.writes
         info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
@@ -241,18 +200,17 @@ class DeltaSnapshot(Snapshot):
         against_first_commits = {FIRST_TXN_ID: self.version} if commit.is_first else {}
         self.write(self.transactions(commit) | against_manual_changes | against_first_commits, info, adds)
 
-    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
+    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddFile] = ()) -> None:
         """Make the commit itself: an append, unless a subclass replaces the table's rows."""
-        append(self.table, transactions, info, files)
+        self.log.commit(Proposal(transactions, info, files), self.state)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """Return the transaction ids that a commit moves here, with their new versions."""
-        self.stored.expect(len(commit.record.moved))
         return transactions_onto(self.look_up, commit)
 
     def look_up(self, txn_id: str) -> int | None:
         """Return the stored version of a transaction id."""
-        return self.stored.look_up(txn_id)
+        return self.state.transactions.get(txn_id)
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""
@@ -284,10 +242,9 @@ class DeltaSnapshot(Snapshot):
     def commit_infos(self, limit: int | None = None, version: int | None = None) -> Iterator[dict[str, Any]]:
         """Return the commit infos of the newest kept commits up to a version, or this one: `DeltaLog.commit_infos`.
 
-        They are read lazily, one after the other. Never use delta-rs's own ``history`` here: its version numbers are
-        wrong once another writer has committed after the handle was loaded.
+        They are read lazily, one after the other.
 
         Raises:
             OffsetStoreError: if the log cannot be read.
         """
-        return self.open_log().commit_infos(self.version if version is None else version, limit)
+        return self.log.reader.commit_infos(self.version if version is None else version, limit)

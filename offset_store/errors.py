@@ -41,6 +41,10 @@ class CommitConflictError(OffsetStoreError):
     """Another writer committed after the snapshot that this commit was decided from: read again and decide again."""
 
 
+class CatalogManagedError(OffsetStoreError):
+    """A catalog makes the table's commits: its log alone does not show the newest version."""
+
+
 class LogFileMissingError(OffsetStoreError):
     """A file of a Delta table's log is not there: it was cleaned up, or it never was."""
 

@@ -7,14 +7,18 @@ Spark accepts plain paths, ``file:/x``, ``file:///x`` and ``s3a://``; delta-rs a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
+from sparkonce.offset_store.errors import OffsetStoreError
+
 _OBJECT_STORES = ("s3", "gs", "abfss", "az")
 _SAME_STORE = {"s3a": "s3", "s3n": "s3", "wasbs": "abfss", "gcs": "gs"}
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +84,20 @@ class Location:
 
     def __str__(self) -> str:
         return self.text
+
+
+def check_table_path(location: Location) -> None:
+    """Reject a file, and local paths that delta-rs (1.6) interprets as other folders. Raises OffsetStoreError."""
+    if location.is_file:
+        raise OffsetStoreError(f"{location} is a file, not a Delta table: name the folder that holds _delta_log")
+    if location.is_local and os.sep == "/" and "\\" in location.text:
+        raise OffsetStoreError(
+            f"the path {location} has a backslash in it, which delta-rs reads as / where it loads a log, and not where "
+            "it writes: it would mix two folders. Use a path without one"
+        )
+    if location.is_local and (escape := _ESCAPE.search(location.text)):
+        name = unquote(escape[0])
+        raise OffsetStoreError(
+            f"the path {location} has {escape[0]} in it, which delta-rs decodes to the character {name!r}: it would "
+            "use another folder. Use a path without a percent sign before two digits"
+        )

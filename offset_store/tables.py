@@ -7,39 +7,29 @@ lets a table expire them.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.first_contact import check_store_answers
-from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.locations import Location, check_table_path
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.store_hints import full_disk, store_hint_or_options
+from sparkonce.offset_store.store_hints import store_hint_or_options
 
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version after losing to other commits that do not conflict."""
-LOG_CLEANUP_EVERY = 97
-"""Versions: after this many commits delta-rs cleans up expired files of the log. By default it does so after each
-commit, and checks every file: 14 ms for 2,000 versions. A prime, so that with alternating writers each of them does
-it."""
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 """The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
 
 
 def load_table(location: Location, storage_options: Mapping[str, str], version: int | None = None) -> DeltaTable:
     """Load a table's version, the newest by default. Raises StoreMissingError, or OffsetStoreError if unreadable."""
-    _check_folder(location)
-    _check_path(location)
+    check_table_path(location)
     with hidden_secrets(storage_options):
         try:
             check_store_answers(location, storage_options)
@@ -79,73 +69,13 @@ def commit_properties(
     )
 
 
-def after_commit(version: int) -> PostCommitHookProperties:
-    """Return delta-rs's steps after a commit of this version: a checkpoint when one is due, clean-up periodically."""
-    # None leaves it to the table: delta.enableExpiredLogCleanup.
-    return PostCommitHookProperties(cleanup_expired_logs=None if version % LOG_CLEANUP_EVERY == 0 else False)
-
-
-def append(
-    table: DeltaTable,
-    transactions: Mapping[str, int],
-    info: Mapping[str, Any],
-    files: Sequence[AddAction] = (),
-    *,
-    replace: bool = False,
-) -> None:
-    """Commit transaction ids, fields of the ``commitInfo``, and files if there are any, through the handle ``table``.
-
-    With ``replace`` the files that the table had at the handle's version are removed in the same commit, which then
-    conflicts with any other. The handle stays at its version: load the table again to see the result.
-
-    Raises:
-        CommitConflictError: if a commit after that version moved one of these ids, or delta-rs gave up.
-        DeltaError, OSError: if the commit failed otherwise. It may still have landed: read the store again.
-        OffsetStoreError: instead of these, if they show a secret, or the disk is full.
-    """
-    where = Location.parse(table.table_uri)
-    with hidden_secrets(table._storage_options or {}), full_disk(where):  # the handle keeps what it was loaded with
-        try:
-            table.create_write_transaction(
-                list(files),
-                "overwrite" if replace else "append",
-                table.schema(),
-                partition_by=table.metadata().partition_columns,
-                # delta-rs (1.6) would commit after an OPTIMIZE that has put the same rows into other files.
-                commit_properties=commit_properties(transactions, info, 0 if replace else COMMIT_ATTEMPTS),
-                post_commithook_properties=after_commit(table.version() + 1),
-            )
-        except CommitFailedError as error:
-            raise CommitConflictError(plain(error)) from error
-
-
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
     """Return a table's file system, and its path there ("" for object stores). Raises OffsetStoreError for a file."""
     if location.is_local:
-        _check_folder(location)
+        check_table_path(location)
         return fs.LocalFileSystem(), location.text
     with hidden_secrets(storage_options):
         return fs.PyFileSystem(DeltaStorageHandler(location.text, dict(storage_options) or None)), ""
-
-
-def _check_folder(location: Location) -> None:
-    if location.is_file:
-        raise OffsetStoreError(f"{location} is a file, not a Delta table: name the folder that holds _delta_log")
-
-
-def _check_path(location: Location) -> None:
-    """Reject local paths that delta-rs (1.6) interprets as other folders."""
-    if location.is_local and os.sep == "/" and "\\" in location.text:
-        raise OffsetStoreError(
-            f"the path {location} has a backslash in it, which delta-rs reads as / where it loads a log, and not where "
-            "it writes: it would mix two folders. Use a path without one"
-        )
-    if location.is_local and (escape := _ESCAPE.search(location.text)):
-        name = unquote(escape[0])
-        raise OffsetStoreError(
-            f"the path {location} has {escape[0]} in it, which delta-rs decodes to the character {name!r}: it would "
-            "use another folder. Use a path without a percent sign before two digits"
-        )
 
 
 def join(root: str, path: str) -> str:

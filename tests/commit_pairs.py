@@ -24,7 +24,7 @@ OURS, ALSO_READ, FOREIGN = "sparkonce:ours", "sparkonce:read", "another"
 """Transaction identifiers: which our commits move, which some of them read, and of others."""
 OUR_DOMAIN, USER_DOMAIN = "sparkonce.domain", "user.domain"
 ROW_TRACKING, CLUSTERING = "delta.rowTracking", "delta.clustering"
-RECORDED = Path(__file__).parent / "unit" / "log_of_table" / "verdicts.tsv"
+RECORDED = Path(__file__).parent / "unit" / "delta_log" / "verdicts.tsv"
 TIME_MS = 1_700_000_000_000
 FILE_ROWS = 10
 TABLE_ID = "6a1cfa0e-5c1b-4a53-8c5d-0d8f4b1c7a10"

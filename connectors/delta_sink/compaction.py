@@ -29,12 +29,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from sparkonce.connectors.delta_sink.rewriting import writer_properties
 from sparkonce.connectors.values.partition_values import outside, texts
 from sparkonce.offset_store.clock import now_ms
-from sparkonce.offset_store.log.reader import DeltaLog
-from sparkonce.offset_store.errors import CommitConflictError, plain
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.reader import DeltaLog
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
 from sparkonce.offset_store.secrets import without_secrets
-from sparkonce.offset_store.tables import append, load_table
+from sparkonce.offset_store.tables import load_table
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 MAX_ATTEMPTS = 5
@@ -181,22 +183,22 @@ class Compaction:
         Raises:
             CompactionError: if another run has it, or delta-rs cannot commit the claim.
         """
-        table, now_ms = self._load(), self.now_ms()
-        held_ms = table.transaction_version(CLAIM_TXN_ID)
+        log, now_ms = TableLog(self.location, self.storage_options), self.now_ms()
+        state = log.state()
+        held_ms = state.transactions.get(CLAIM_TXN_ID)
         until_ms = now_ms if release else now_ms + CLAIM_MS
         if held_ms == mine_ms or held_ms is None or held_ms <= now_ms:
             try:
-                append(
-                    table, {CLAIM_TXN_ID: until_ms}, {COMPACTION_INFO_KEY: {"run": run, CLAIMED_UNTIL_KEY: until_ms}}
-                )
+                info = {COMPACTION_INFO_KEY: {"run": run, CLAIMED_UNTIL_KEY: until_ms}}
+                log.commit(Proposal({CLAIM_TXN_ID: until_ms}, info), state)
                 return until_ms
             except CommitConflictError as error:
-                found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
+                found_ms, held_ms = held_ms, log.state().transactions.get(CLAIM_TXN_ID)
                 if held_ms == found_ms:  # it is not claimed: the commit failed for another reason
                     raise CompactionError(
                         f"cannot claim {self.location} for compaction: {self._told(error)}"
                     ) from error
-            except (DeltaError, OSError, ValueError) as error:
+            except OffsetStoreError as error:
                 raise self._unclaimed(error) from error
         raise CompactionError(
             f"another compaction (`sparkonce compact` or `sparkonce ingest`) is at work on {self.location}: two at "

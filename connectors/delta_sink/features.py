@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.statistics import DEFAULT_INDEXED_COLUMNS, Path, parse_paths
 from sparkonce.connectors.delta_sink.types import has_type
+from sparkonce.offset_store.log.state import TableState
 
 MODE = "delta.columnMapping.mode"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -88,15 +88,15 @@ class TableFacts:
     writer_version: int = 2
 
     @classmethod
-    def of(cls, table: DeltaTable) -> TableFacts:
-        """Read them from a handle."""
-        metadata, protocol = table.metadata(), table.protocol()
+    def of(cls, state: TableState) -> TableFacts:
+        """Read them from a state of the log."""
+        metadata, protocol = state.metadata, state.protocol
         return cls(
-            str(metadata.id),
-            table.schema().to_json(),
-            tuple(metadata.partition_columns),
+            metadata.id,
+            metadata.schema_json,
+            metadata.partition_columns,
             tuple(sorted(metadata.configuration.items())),
-            tuple(sorted(protocol.writer_features or ())),
+            tuple(sorted(protocol.writer_features)),
             protocol.min_writer_version,
         )
 

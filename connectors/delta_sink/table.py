@@ -15,7 +15,6 @@ from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.data_files import check_files_are_there
@@ -34,13 +33,17 @@ from sparkonce.exactly_once.restored import RESTORE
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
-from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.errors import CatalogManagedError, OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import AddFile
+from sparkonce.offset_store.log.files import active_files
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.state import TableState
 from sparkonce.offset_store.other_apps import OtherApps, other_apps
 from sparkonce.offset_store.record import BatchRecord, Commit, FileT, PartitionKey, Writes
 from sparkonce.offset_store.store import SnapshotSource
 from sparkonce.offset_store.store_hints import store_hint
-from sparkonce.offset_store.tables import append, check_keeps_transaction_ids
+from sparkonce.offset_store.tables import check_keeps_transaction_ids, load_table
 from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, meant_txn_id, merge_txn_id
 
 _INSTEAD = (
@@ -48,8 +51,6 @@ _INSTEAD = (
     "(docs/append_with_delta_spark.md); or write to another table"
 )
 _INSTEAD_OF_A_CATALOG = "write to it with delta-spark and its catalog, or to another table"
-_CATALOG_MANAGED = "catalog-managed"
-"""In delta-rs's error: it does not load such a table at all."""
 _MERGE_ATTEMPTS = 10
 """How often comparing and adding columns is retried when other writers change the table at the same time."""
 
@@ -111,7 +112,7 @@ class ResultSnapshot(DeltaSnapshot):
         """
         if self.meant is None:
             return None
-        found = other_apps(self.stored.whole(), batch, new, keeps_offsets=keeps_offsets)
+        found = other_apps(self.state.transactions, batch, new, keeps_offsets=keeps_offsets)
         return replace(found, may_cover_twice=COVERED_TWICE in self.meant, may_begin_late=BEGINS_LATE in self.meant)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
@@ -142,11 +143,12 @@ class ResultSnapshot(DeltaSnapshot):
             raise TableError(
                 f"the schema of the table {self.location} changed while {what} was written; start the query again"
             )
-        check_files_are_there(files, self.location, self.table._storage_options or {}, what, ending)
+        check_files_are_there(files, self.location, self.log.storage_options, what, ending)
 
-    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
+    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddFile] = ()) -> None:
         """See `DeltaSnapshot.write`."""
-        append(self.table, transactions, info, files, replace=self.replace)
+        removed = list(active_files(self.log.reader, self.version).values()) if self.replace else None
+        self.log.commit(Proposal(transactions, info, files, removed), self.state)
 
 
 class ResultTable(SnapshotSource):
@@ -200,16 +202,15 @@ class ResultTable(SnapshotSource):
                 ) from error
             self._create()
             snapshot = self.snapshot_unchecked()
-        self._check_offsets_are_here(snapshot.table)
-        facts = TableFacts.of(snapshot.table)
+        self._check_offsets_are_here(snapshot.state)
+        facts = TableFacts.of(snapshot.state)
         if facts != self._facts:
             self._fit = self._check(facts)
             self._facts = facts
         return ResultSnapshot(
-            snapshot.table,
+            snapshot.state,
             snapshot.app_id,
-            snapshot.open_log,
-            snapshot.stored,
+            snapshot.log,
             self._options.table,
             self.fit,
             self._written_as,
@@ -225,21 +226,15 @@ class ResultTable(SnapshotSource):
             if self._wanted_id is not None:
                 raise self._replaced() from error
             raise
-        except OffsetStoreError as error:
-            if _CATALOG_MANAGED in str(error).lower():
-                where = self._options.table
-                raise TableError(
-                    f"delta_once cannot write to the table {where}: a catalog makes its commits (the feature "
-                    f"catalogManaged). Instead, {_INSTEAD_OF_A_CATALOG}"
-                ) from error
-            raise
-        if self._wanted_id not in (None, str(snapshot.table.metadata().id)):
+        except CatalogManagedError as error:
+            raise TableError(f"delta_once cannot write to {error}. Instead, {_INSTEAD_OF_A_CATALOG}") from error
+        if self._wanted_id not in (None, snapshot.state.metadata.id):
             raise self._replaced()
         return snapshot
 
     def entries(self, version: int) -> Iterator[CommitEntry]:
         """Return the commits up to a version, newest first."""
-        infos = self._store.log().commit_infos(version)
+        infos = self._store.log().reader.commit_infos(version)
         return (read_entry(int(info["version"]), info) for info in infos)
 
     def __str__(self) -> str:
@@ -273,13 +268,14 @@ class ResultTable(SnapshotSource):
         """
         last: Exception | None = None
         for _ in range(_MERGE_ATTEMPTS):
-            snapshot = self.snapshot()
+            self.snapshot()
             grown = self.fit.grown
             if not grown:
                 return
             fields = Schema.from_json(t.StructType(list(grown)).json()).fields
             try:
-                snapshot.table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
+                table = load_table(self._options.table, self._options.storage_options)
+                table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
             except (DeltaError, OSError) as error:  # this commit, or another one, may have landed: read again
                 last = error
         self.snapshot()
@@ -316,13 +312,13 @@ class ResultTable(SnapshotSource):
                 where = self._options.table
                 raise TableError(f"cannot create the table {where}: {why}{store_hint(where, why)}") from error
 
-    def _check_offsets_are_here(self, table: DeltaTable) -> None:
+    def _check_offsets_are_here(self, state: TableState) -> None:
         """Check the whole table once per process, and then new commits: looking an id up is slow."""
         app_id = self._options.app_id
-        self.followed = _followed.get((self._options.table, str(table.metadata().id), app_id), Followed)
-        if self._may_be_numbered(merge_txn_id(app_id), self.followed, table.version()):
-            check_no_numbered_writes(table, self._options.table, app_id)
-        self.followed.version = table.version()
+        self.followed = _followed.get((self._options.table, state.metadata.id, app_id), Followed)
+        if self._may_be_numbered(merge_txn_id(app_id), self.followed, state.version):
+            check_no_numbered_writes(state, self._options.table, app_id)
+        self.followed.version = state.version
 
     def _may_be_numbered(self, txn_id: str, followed: Followed, version: int) -> bool:
         """Whether new commits may have this id; each commit is read once, also to find RESTOREs."""
@@ -331,7 +327,7 @@ class ResultTable(SnapshotSource):
             return False
         if since is not None and since < version:
             try:
-                news = list(self._store.log().actions_of(range(since + 1, version + 1), ("txn", "commitInfo")))
+                news = list(self._store.log().reader.actions_of(range(since + 1, version + 1), ("txn", "commitInfo")))
             except OffsetStoreError:  # deleted by log cleanup meanwhile
                 pass
             else:

@@ -18,7 +18,6 @@ from typing import cast
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.options import SinkOptions, TableOptions
@@ -39,6 +38,7 @@ from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.delta import COMMITS_LOOKED_AT
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import AddFile
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
 from sparkonce.offset_store.secrets import shows_secret, with_message, without_secrets
 from sparkonce.offset_store.store_hints import store_hint
@@ -289,16 +289,9 @@ def last_rules(options: SinkOptions) -> str | None:
     return None if newest is None else newest.record.rules
 
 
-def add_action(file: DataFile) -> AddAction:
+def add_action(file: DataFile) -> AddFile:
     """Return the action of a commit that names a file."""
-    return AddAction(
-        path=file.path,
-        size=file.size,
-        partition_values=file.partition_values,
-        modification_time=file.modification_time_ms,
-        data_change=True,
-        stats=file.statistics,
-    )
+    return AddFile(file.path, file.size, file.partition_values, file.modification_time_ms, file.statistics, file.rows)
 
 
 @contextmanager

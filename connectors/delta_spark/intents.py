@@ -25,7 +25,6 @@ from sparkonce.offset_store.record import (
     Writes,
     read_history,
 )
-from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import FIRST_TXN_ID, intent_txn_id, merge_txn_id
 
 OFFSETS_FOLDER = "_sparkonce"
@@ -58,7 +57,7 @@ class DeltaIntents:
     def snapshot(self) -> DeltaIntentSnapshot:
         """See `IntentLog.snapshot`."""
         snapshot = self.store.snapshot()
-        confirmed = snapshot.table.transaction_version(merge_txn_id(self.store.app_id))
+        confirmed = snapshot.look_up(merge_txn_id(self.store.app_id))
         return DeltaIntentSnapshot(snapshot, confirmed or 0)
 
     def __str__(self) -> str:
@@ -102,18 +101,18 @@ class DeltaIntentSnapshot:
         app_id = self.inner.app_id
         info = {INTENT_INFO_KEY: intent_to_info(intent, Writes(0))}
         against_first_commits = {FIRST_TXN_ID: self.version} if intent.is_first else {}
-        append(self.inner.table, {intent_txn_id(app_id): intent.sequence, **against_first_commits}, info)
+        self.inner.write({intent_txn_id(app_id): intent.sequence, **against_first_commits}, info)
 
     def confirm(self, landed: Landed, move_offsets: bool) -> None:
         """See `IntentSnapshot.confirm`."""
         app_id, intent = self.inner.app_id, landed.intent
         numbers = {intent_txn_id(app_id): intent.sequence, merge_txn_id(app_id): intent.sequence}
         if not move_offsets:
-            append(self.inner.table, numbers, {})
+            self.inner.write(numbers, {})
             return
         info = {**intent_to_info(intent, Writes.OFFSETS), RESULT_VERSION_KEY: landed.version}
         offsets: Commit[Any] = Commit(intent.record, Writes.OFFSETS)
-        append(self.inner.table, {**numbers, **self.inner.transactions(offsets)}, {COMMIT_INFO_KEY: info})
+        self.inner.write({**numbers, **self.inner.transactions(offsets)}, {COMMIT_INFO_KEY: info})
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `IntentSnapshot.history`."""

@@ -31,6 +31,6 @@ class OtherRows:
         found: dict[str, int] = {}
         for store in self.stores:
             with suppress(StoreMissingError):
-                for txn_id, at in store.snapshot_unchecked().stored.whole().items():
+                for txn_id, at in store.snapshot_unchecked().state.transactions.items():
                     found[txn_id] = max(at, found.get(txn_id, at))
         return replace(other_apps(found, batch, new), may_cover_twice=self.may_cover_twice, may_begin_late=True)

@@ -100,10 +100,10 @@ class DeltaResult:
     def look(self) -> ResultState:
         """See `ResultLog.look`."""
         try:
-            table = self.store.snapshot().table
+            snapshot = self.store.snapshot()
         except StoreMissingError:
             return ResultState(-1, 0)
-        return ResultState(table.version(), table.transaction_version(merge_txn_id(self.store.app_id)) or 0)
+        return ResultState(snapshot.version, snapshot.look_up(merge_txn_id(self.store.app_id)) or 0)
 
     def write(self, rows: DataFrame, intent: Intent) -> None:
         """See `ResultLog.write`."""

@@ -22,9 +22,9 @@ from sparkonce.offset_store.accounted_rows import check_rows_have_offsets
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, OffsetsTable, Stored
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.own_commits import TAKE_OVER_INFO_KEY
 from sparkonce.offset_store.record import COMMIT_INFO_KEY
-from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import (
     intent_txn_id,
     is_of_application,
@@ -43,20 +43,20 @@ def take_over(result: DeltaOffsetStore, offsets: DeltaOffsetStore) -> None:
     """
     offsets.snapshot()  # creates it if it is missing
     app_id, target = offsets.app_id, OffsetsTable.open(offsets.location, offsets.storage_options)
-    taken = any(is_of_application(txn_id, app_id) for txn_id in target.log.transactions(target.version))
+    taken = any(is_of_application(txn_id, app_id) for txn_id in target.state.transactions)
     if taken and (_is_numbered(result) or not _is_only_copied(target, app_id)):
         return
     source = OffsetsTable.open(result.location, result.storage_options)
     stored, there = source.stored().of(app_id), target.stored().of(app_id)
     if not stored.app_ids:
         if not taken:
-            check_rows_have_offsets(source.table, source.log, result.location, app_id)
+            check_rows_have_offsets(source.state, source.log.reader, result.location, app_id)
         return
     if (stored.offsets, stored.batches) == (there.offsets, there.batches):
         return
     change = _copy(there, stored, f"delta.`{result.location}` version {source.version}")
     try:
-        append(target.table, _own(source, app_id), {COMMIT_INFO_KEY: change.to_commit_info()})
+        target.log.commit(Proposal(_own(source, app_id), {COMMIT_INFO_KEY: change.to_commit_info()}), target.state)
     except CommitConflictError:  # another driver of the application copied them first: look again
         take_over(result, offsets)
 
@@ -79,11 +79,11 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
         source = OffsetsTable.open(result.location, result.storage_options)
         take_over(result, offsets)
         own = _own(source, result.app_id)
-        if refusals(TableFacts.of(source.table)) or (numbered and not own):
+        if refusals(TableFacts.of(source.state)) or (numbered and not own):
             return
         info = {TAKE_OVER_INFO_KEY: {"appId": result.app_id}}
         try:
-            append(source.table, {**own, merge_txn_id(result.app_id): 0}, info)
+            source.log.commit(Proposal({**own, merge_txn_id(result.app_id): 0}, info), source.state)
             return
         except CommitConflictError as error:  # another commit landed meanwhile: copy that, too
             conflict = error
@@ -98,7 +98,7 @@ def _own(source: OffsetsTable, app_id: str) -> dict[str, int]:
     numbers = {intent_txn_id(app_id), merge_txn_id(app_id)}
     return {
         txn_id: at
-        for txn_id, at in source.log.transactions(source.version).items()
+        for txn_id, at in source.state.transactions.items()
         if is_of_application(txn_id, app_id) and txn_id not in numbers
     }
 

@@ -148,7 +148,7 @@ def stream_sink(
 def _partition_columns(options: SinkOptions) -> Sequence[str]:
     """Return the columns that the table is, or will be, partitioned by; none if it cannot be read, as others report."""
     try:
-        columns: list[str] = cached_store(options).snapshot_unchecked().table.metadata().partition_columns
+        columns = list(cached_store(options).snapshot_unchecked().state.metadata.partition_columns)
     except StoreMissingError:
         return options.partition_by
     except OffsetStoreError:

@@ -55,7 +55,7 @@ class Metadata:
             str(action["id"]),
             str(action["schemaString"]),
             tuple(action.get("partitionColumns") or ()),
-            {str(name): str(value) for name, value in _pairs(action.get("configuration"))},
+            {str(name): str(value) for name, value in (action.get("configuration") or {}).items()},
             action,
         )
 
@@ -88,14 +88,16 @@ class AddFile:
         }
 
 
+def by_kind(actions: Iterable[tuple[str, Action]], kinds: Iterable[str]) -> dict[str, list[Action]]:
+    """Return the actions of these kinds as a reader of the commit finds them."""
+    found: dict[str, list[Action]] = {kind: [] for kind in kinds}
+    for kind, action in actions:
+        if kind in found:
+            found[kind].append(action)
+    return found
+
+
 def to_lines(actions: Iterable[tuple[str, Action]]) -> bytes:
     """Return a commit's file: one action in a line."""
     lines = (json.dumps({kind: action}, separators=(",", ":"), ensure_ascii=False) for kind, action in actions)
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the entries of a map, which Parquet gives as pairs."""
-    if value is None:
-        return ()
-    return value.items() if isinstance(value, Mapping) else value

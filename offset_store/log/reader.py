@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, plain
-from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.locations import Location, check_table_path
 from sparkonce.offset_store.log.actions import Action
 from sparkonce.offset_store.log.storage import LOG_FOLDER, LogStorage
 from sparkonce.offset_store.log.stores import log_storage
@@ -41,6 +41,11 @@ class LogListing:
     commits: tuple[int, ...]
     checkpoints: Mapping[int, tuple[str, ...]]
 
+    @property
+    def newest(self) -> int | None:
+        """The newest version; None if there is no table."""
+        return max((*self.commits[-1:], *self.checkpoints), default=None)
+
     def newest_checkpoint(self, version: int) -> int | None:
         """Return the version of the newest checkpoint at or before ``version``."""
         return max((each for each in self.checkpoints if each <= version), default=None)
@@ -58,18 +63,23 @@ class DeltaLog:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> DeltaLog:
-        """Open the log of the table at ``location``."""
+        """Open the log of the table at ``location``. Raises OffsetStoreError if there cannot be one."""
+        check_table_path(location)
         return cls(log_storage(location, storage_options), f"{location}/{LOG_FOLDER}", storage_options)
 
-    def listing(self) -> LogListing:
-        """List the folder. Raises OffsetStoreError if it cannot be listed."""
+    def listing(self, since: int = 0) -> LogListing:
+        """List the files of the versions from ``since`` on. Raises OffsetStoreError if the folder cannot be listed."""
+        names = self.names(since)
+        commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
+        return LogListing(tuple(commits), complete_checkpoints(names))
+
+    def names(self, since: int = 0) -> list[str]:
+        """Return the names of the files from version ``since`` on, and what sorts after. Raises as `listing`."""
         with hidden_secrets(self.storage_options):
             try:
-                names = self.storage.names()
+                return self.storage.names(f"{since:020d}" if since else "")
             except OSError as error:
                 raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
-        commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
-        return LogListing(tuple(commits), _complete_checkpoints(names))
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -78,7 +88,11 @@ class DeltaLog:
             LogFileMissingError: if there is no such commit, or it was cleaned up.
             OffsetStoreError: if it cannot be read.
         """
-        return _parse_actions(self._read(f"{version:020d}.json"), set(kinds), f"{self.folder}/{version:020d}.json")
+        return self.actions_in(commit_file(version), kinds)
+
+    def actions_in(self, name: str, kinds: Iterable[str]) -> dict[str, list[Action]]:
+        """Return the actions of these kinds in a JSON file: a commit, or a V2 checkpoint. Raises as `actions`."""
+        return _parse_actions(self._read(name), set(kinds), f"{self.folder}/{name}")
 
     def actions_of(self, versions: Iterable[int], kinds: Iterable[str]) -> Iterator[dict[str, list[Action]]]:
         """Yield the actions of these kinds in each of some commits, one commit after the other.
@@ -145,6 +159,10 @@ class DeltaLog:
             found.update((txn["appId"], int(txn["version"])) for txn in actions["txn"])
         return found
 
+    def checkpoint_actions(self, listing: LogListing, version: int, kind: str) -> Iterator[Action]:
+        """Yield the actions of one kind in a checkpoint. Raises OffsetStoreError if a file of it cannot be read."""
+        return self.checkpoint_column(listing, version, kind)
+
     def checkpoint_transactions(self, listing: LogListing, version: int) -> dict[str, int]:
         """Return the transaction identifiers' versions in a checkpoint. Raises OffsetStoreError if unreadable."""
         ids = self.checkpoint_column(listing, version, "txn.appId")
@@ -152,7 +170,7 @@ class DeltaLog:
         return {txn_id: int(stored) for txn_id, stored in zip(ids, versions, strict=True)}
 
     def checkpoint_column(self, listing: LogListing, version: int, column: str) -> Iterator[Any]:
-        """Yield the values of one column, such as ``txn.appId`` or ``add.path``, in a checkpoint and its sidecars.
+        """Yield the values of a column, such as ``txn`` or ``add.path``, in a checkpoint and its sidecars.
 
         Raises:
             OffsetStoreError: if a file of it cannot be read.
@@ -169,8 +187,8 @@ class DeltaLog:
     def _column(self, name: str, column: str) -> Iterator[Any]:
         kind, _, leaf = column.partition(".")
         if name.endswith(".json"):
-            actions = _parse_actions(self._read(name), {kind}, f"{self.folder}/{name}")
-            yield from (action[leaf] for action in actions[kind])
+            actions = self.actions_in(name, (kind,))
+            yield from (action[leaf] if leaf else action for action in actions[kind])
             return
         with hidden_secrets(self.storage_options):
             try:
@@ -179,8 +197,9 @@ class DeltaLog:
                     if kind not in file.schema_arrow.names:
                         return
                     for batch in file.iter_batches(columns=[column]):
-                        values = batch.column(0).field(leaf).filter(batch.column(0).is_valid())
-                        yield from (value for value in values.to_pylist() if value is not None)
+                        values = batch.column(0).field(leaf) if leaf else batch.column(0)
+                        kept = values.filter(batch.column(0).is_valid()).to_pylist(maps_as_pydicts="strict")
+                        yield from (value for value in kept if value is not None)
             except (OSError, pa.ArrowException) as error:
                 raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
 
@@ -192,6 +211,11 @@ class DeltaLog:
                 raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
             except OSError as error:
                 raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+
+
+def commit_file(version: int) -> str:
+    """Return the name of a commit's file."""
+    return f"{version:020d}.json"
 
 
 def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[Action]]:
@@ -233,7 +257,7 @@ def _damage(data: bytes) -> str | None:
     return None if bad is None else f"line {bad} of its file is no whole JSON object"
 
 
-def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+def complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Group checkpoint files by version; several kinds of one version are equivalent, so one of them is enough."""
     whole: dict[int, tuple[str, ...]] = {}
     parts: dict[tuple[int, int], list[str]] = {}

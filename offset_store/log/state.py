@@ -50,6 +50,10 @@ class TableState:
         text = self.domains.get(ROW_TRACKING_DOMAIN)
         return 0 if text is None else _read("domainMetadata", _high_water_mark, text) + 1
 
+    def at_commit(self, actions: Actions) -> TableState:
+        """Return this state, of a checkpoint, with what only its commit has: the in-commit timestamp."""
+        return replace(self, timestamp_ms=_timestamp(self, self.metadata, actions))
+
     def after(self, actions: Actions) -> TableState:
         """Return the state after one more commit.
 

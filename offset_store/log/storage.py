@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,12 @@ class LogStorage(Protocol):
 
         Raises:
             OSError: if it cannot be listed.
+        """
+
+    def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the files in the folder, or in one below it, in the order of their names, with when each was modified.
+
+        The times, in milliseconds, are found as they are asked for. Raises OSError.
         """
 
     def read(self, name: str) -> bytes:
@@ -76,8 +83,18 @@ class LocalStorage:
         """See `LogStorage.names`."""
         try:
             return sorted(name for name in os.listdir(self.folder) if name > after)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        """See `LogStorage.modified`."""
+        try:
+            names = sorted(os.listdir(self.folder / folder))
+        except FileNotFoundError:
+            return
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield name, os.stat(self.folder / folder / name).st_mtime_ns // 1_000_000
 
     def read(self, name: str) -> bytes:
         """See `LogStorage.read`."""
@@ -91,7 +108,7 @@ class LocalStorage:
         """See `LogStorage.tag`."""
         try:
             found = os.stat(f"{self.folder}/{name}")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 

@@ -11,7 +11,7 @@ delta-spark, `ConflictChecker`). `judge` looks at one commit in between, and tak
 6. else nothing: the commit may follow it.
 
 Row ids and in-commit timestamps are no conflict: both are made anew from the state that the commit will follow
-(`commit.Proposal.actions`).
+(`proposal.Proposal.actions`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ Conflict = TableChanged | TableRestored | TransactionMoved | FilesChanged | Doma
 
 
 def judge(touched: Touched, version: int, landed: Actions) -> Conflict | None:
-    """Return why a commit must not follow one that landed as ``version``; None if it may."""
+    """Return why a commit must not follow one that landed as ``version``, or None; see the module's docstring."""
     for kind, what in (("protocol", "protocol"), ("metaData", "metadata")):
         if landed[kind]:
             return TableChanged(version, what)

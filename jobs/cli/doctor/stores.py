@@ -17,9 +17,10 @@ from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.jobs.cli.doctor.findings import SKEW_S, Finding, warning, wrong
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
-from sparkonce.offset_store.tables import check_keeps_transaction_ids, load_table
+from sparkonce.offset_store.tables import check_keeps_transaction_ids
 
 PROBE = ".sparkonce-doctor-"
 _LONGEST = 500
@@ -51,10 +52,10 @@ def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
-    found = load_table(location, storage)
-    check_keeps_transaction_ids(location, found.metadata().configuration)
+    found = TableLog(location, storage).state()
+    check_keeps_transaction_ids(location, found.metadata.configuration)
     problems = refusals(TableFacts.of(found))
-    text = f"{location}, version {found.version()}"
+    text = f"{location}, version {found.version}"
     if problems:
         return wrong("table", f"{text}: {'; '.join(problems)}", _REFUSED)
     return Finding("table", text)

@@ -24,9 +24,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from sparkonce.offset_store.log.reader import LOG_FOLDER, DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.reader import DeltaLog
+from sparkonce.offset_store.log.storage import LOG_FOLDER
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.offset_store.tables import join, load_table, table_filesystem
 

@@ -48,7 +48,7 @@ def read_progress(checkpoint: Checkpoint, table: OffsetsTable) -> SparkProgress:
     if checkpoint.is_stateful():
         raise RecoveryError(f"the query of {checkpoint.location} keeps state, which offsets do not carry over: {_KEEP}")
     query_id = checkpoint.query_id()
-    noted = table.table.transaction_version(query_id)
+    noted = table.state.transactions.get(query_id)
     batch_id = _last_batch(checkpoint, query_id, noted, f"the table {table.location}")
     if noted is not None:
         _check_not_restored(table, query_id, batch_id)

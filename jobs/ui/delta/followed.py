@@ -18,7 +18,6 @@ from functools import partial
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow import fs
 
 from sparkonce.exactly_once.audit import Auditor, Report
 from sparkonce.exactly_once.audit_files import look_for_files
@@ -31,8 +30,11 @@ from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.commit_log import CommitLog, LogCommit
-from sparkonce.offset_store.log.reader import DeltaLog, StoredTransactions
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.reader import DeltaLog, commit_file
+from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.storage import Tag
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.secrets import hidden_secrets
 
 BUDGET_S = 0.25
@@ -122,11 +124,11 @@ class Reading:
 
     log: CommitLog
     auditor: Auditor
-    stored: StoredTransactions
+    stored: TableLog
     beside: tuple[Finding, ...]
     """Metadata outside commits, which does not change."""
     next_version: int
-    mark: tuple[int, int] | None = None
+    mark: Tag | None = None
     """Size and time of the last file read: a changed one means another table."""
     ranges: RangeIndex = field(default_factory=RangeIndex)
     queries: QueriesSeen = field(default_factory=QueriesSeen)
@@ -209,7 +211,7 @@ class FollowedTable:
             kept = log.oldest_state()
             auditor = Auditor(None, kept, partial(offsets_of_source, self.storage_options))
             beside = (*outside_commits(log, kept), *_rows_elsewhere(log))
-        stored = StoredTransactions(log.table, lambda: log.log)
+        stored = TableLog(self.location, self.storage_options)
         made = Reading(log, auditor, stored, beside, log.oldest_version)
         made.mark = self._mark(made, made.next_version - 1)
         return made
@@ -232,10 +234,9 @@ class FollowedTable:
         if reading.files_found != before:
             reading.audit = _state(reading)
 
-    def _mark(self, reading: Reading, version: int) -> tuple[int, int] | None:
+    def _mark(self, reading: Reading, version: int) -> Tag | None:
         with hidden_secrets(self.storage_options):
-            info = reading.log.log.filesystem.get_file_info(f"{reading.log.log.folder}/{version:020d}.json")
-        return None if info.type is fs.FileType.NotFound else (info.size or 0, info.mtime_ns or 0)
+            return reading.log.log.storage.tag(commit_file(version))
 
 
 def _newest_listed(log: DeltaLog) -> int:
@@ -278,7 +279,7 @@ def _state(reading: Reading) -> AuditState:
     read, kept = reading.next_version - log.oldest_version, log.newest_version - log.oldest_version + 1
     if not reading.is_at_end:
         return AuditState(None, read, kept)
-    report = reading.auditor.finish(partial(_look_up, reading.stored))
+    report = reading.auditor.finish(partial(_look_up, reading.stored.state_at(log.newest_version)))
     app_ids = sorted({chain.app_id for chain in report.chains})
     report = report.adding([*reading.beside, *by_delta_spark(log, app_ids, offsets_of), *reading.files_found])
     examined = Examined(
@@ -291,11 +292,9 @@ def _state(reading: Reading) -> AuditState:
     return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, lost, _chains(report))
 
 
-def _look_up(stored: StoredTransactions, txn_ids: Iterable[str]) -> dict[str, int]:
-    wanted = list(txn_ids)
-    stored.expect(len(wanted))
-    found = {txn_id: stored.look_up(txn_id) for txn_id in wanted}
-    return {txn_id: version for txn_id, version in found.items() if version is not None}
+def _look_up(state: TableState, txn_ids: Iterable[str]) -> dict[str, int]:
+    stored = state.transactions
+    return {txn_id: stored[txn_id] for txn_id in txn_ids if txn_id in stored}
 
 
 def _kind(problem: Problem) -> str:

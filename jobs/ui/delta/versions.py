@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkonce.offset_store.administration import read_entry
-from sparkonce.offset_store.log.reader import DAMAGE, Action, DeltaLog
+from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import CommittedBatch, PartitionKey, Writes
 

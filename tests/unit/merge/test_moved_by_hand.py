@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from sparkonce.connectors.delta_spark.intents import DeltaIntents
 from sparkonce.connectors.delta_spark.sequence import Intent, Landed, NumberedTable, ResultState
@@ -159,7 +160,7 @@ def test_numbers_that_only_a_checkpoint_knows_are_pinned_too(pipeline: Pipeline)
     opened = pipeline.opened()
     opened.apply(plan_set(opened.stored(), {OffsetTxn("other", SOURCE, partition(0)): 7}))
     opened = pipeline.opened()
-    opened.table.create_checkpoint()
+    DeltaTable(pipeline.path).create_checkpoint()
     for version in range(opened.version):
         (pipeline.path / "_delta_log" / f"{version:020d}.json").unlink()
     before, opened = pipeline.table().snapshot(), pipeline.opened()

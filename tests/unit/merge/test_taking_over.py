@@ -11,7 +11,6 @@ from pyspark.sql.types import LongType, StructType
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.table import ResultTable
-from sparkonce.connectors.delta_spark import taking_over
 from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import DeliveryError
@@ -21,9 +20,9 @@ from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError, RowsWithoutOffsetsError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Commit, Writes
-from sparkonce.offset_store.tables import append as real_append
 from tests.unit.merge.test_merge_tables import KEY, Tables, deliver
 
 PRINT = Fingerprint.from_int(12345)
@@ -141,12 +140,16 @@ def test_a_batch_that_delta_once_commits_at_the_same_time_is_copied_too(
     by_delta_once(tables, record(0, 0, 5))
     late = [record(1, 5, 7), record(2, 7, 9)]
 
-    def append(table: DeltaTable, *args: Any, **named: Any) -> None:
-        if late and table.table_uri.rstrip("/").endswith("result"):
-            by_delta_once(tables, late.pop(0))
-        real_append(table, *args, **named)
+    real_commit = TableLog.commit
 
-    monkeypatch.setattr(taking_over, "append", append)
+    def commit(log: TableLog, *args: Any) -> int:
+        if late and log.location.text.endswith("result"):
+            with monkeypatch.context() as unpatched:
+                unpatched.setattr(TableLog, "commit", real_commit)
+                by_delta_once(tables, late.pop(0))
+        return real_commit(log, *args)
+
+    monkeypatch.setattr(TableLog, "commit", commit)
     take_over_all(tables)
     assert not late
     assert store(tables, "offsets").read(KEY[0], [KEY[1]]) == {KEY[1]: 9}
@@ -158,12 +161,14 @@ def test_a_batch_that_delta_once_commits_at_the_same_time_is_copied_too(
 def test_commits_that_always_conflict_end_in_an_error(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     by_delta_once(tables, record(0, 0, 5))
 
-    def append(table: DeltaTable, *args: Any, **named: Any) -> None:
-        if table.table_uri.rstrip("/").endswith("result"):
-            raise CommitConflictError("planted")
-        real_append(table, *args, **named)
+    real_commit = TableLog.commit
 
-    monkeypatch.setattr(taking_over, "append", append)
+    def commit(log: TableLog, *args: Any) -> int:
+        if log.location.text.endswith("result"):
+            raise CommitConflictError("planted")
+        return real_commit(log, *args)
+
+    monkeypatch.setattr(TableLog, "commit", commit)
     with pytest.raises(DeliveryError, match=r"gave up taking over the offsets of appId app .*; the last: planted"):
         take_over_all(tables)
 

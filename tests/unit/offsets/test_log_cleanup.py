@@ -1,15 +1,15 @@
-"""Old files of a table's log are removed as the table's properties say, though not after every commit."""
+"""Old files of a table's log are removed as the table's properties say, once a checkpoint is written."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from sparkonce.offset_store import tables
-from sparkonce.offset_store.tables import append
+from tests.delta_commits import append
 
 
 def commits_kept(table: Path) -> list[int]:
@@ -17,22 +17,19 @@ def commits_kept(table: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_the_log_is_cleaned_up_now_and_then_if_the_table_wants_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
-) -> None:
-    monkeypatch.setattr(tables, "LOG_CLEANUP_EVERY", 9)
+def test_the_log_is_cleaned_up_if_the_table_wants_it(tmp_path: Path, wanted: bool) -> None:
     properties = {
-        "delta.checkpointInterval": "2",
+        "delta.checkpointInterval": "4",
         "delta.logRetentionDuration": "interval 0 seconds",
         "delta.enableExpiredLogCleanup": str(wanted).lower(),
     }
     schema = Schema([Field("none", PrimitiveType("string"))])
     DeltaTable.create(tmp_path, schema, configuration=properties)
-    kept = {}
-    for version in range(1, 11):
+    for version in range(1, 8):
         append(DeltaTable(tmp_path), {"app": version}, {})
-        kept[version] = commits_kept(tmp_path)
-    assert kept[8] == list(range(9))
-    assert (kept[9][0] > 0) is wanted
-    assert kept[10] == [*kept[9], 10]
-    assert DeltaTable(tmp_path).transaction_version("app") == 10
+    assert commits_kept(tmp_path) == list(range(8))
+    for path in (tmp_path / "_delta_log").iterdir():
+        os.utime(path, (0, 0))
+    append(DeltaTable(tmp_path), {"app": 8}, {})
+    assert commits_kept(tmp_path) == list(range(4 if wanted else 0, 9)), "an expired version stays readable from 4 on"
+    assert DeltaTable(tmp_path).transaction_version("app") == 8

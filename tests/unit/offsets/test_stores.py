@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
-from deltalake.transaction import AddAction
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +23,11 @@ from sparkonce.offset_store import (
     open_store,
 )
 from sparkonce.offset_store.administration import OffsetsTable
-from sparkonce.offset_store.log.reader import Action, DeltaLog
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import Action, AddFile
+from sparkonce.offset_store.log.reader import DeltaLog
+from sparkonce.offset_store.log.storage import LocalStorage
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import (
     BatchCounts,
@@ -142,9 +143,12 @@ def numbers_of(history: list[CommittedBatch]) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_history_ends_where_the_log_was_cleaned_up(tmp_path: Path, local: bool) -> None:
-    """Through delta-rs's file system, as object stores are read, files are fetched ahead: past the oldest, too."""
-    location = Location.parse(str(tmp_path / "t")) if local else Location((tmp_path / "t").as_uri(), is_local=False)
+def test_history_ends_where_the_log_was_cleaned_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    """In a store that is not local, files are fetched ahead: past the oldest, too."""
+    monkeypatch.setattr(LocalStorage, "is_local", local)
+    location = Location.parse(str(tmp_path / "t"))
     DeltaTable.create(tmp_path / "t", SCHEMA)
     store = DeltaOffsetStore(location, "app")
     for batch_id in range(8):
@@ -163,7 +167,8 @@ def test_history_ends_where_the_log_was_cleaned_up(tmp_path: Path, local: bool) 
 def test_history_is_read_as_far_as_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
 ) -> None:
-    location = Location.parse(str(tmp_path / "t")) if local else Location((tmp_path / "t").as_uri(), is_local=False)
+    monkeypatch.setattr(LocalStorage, "is_local", local)
+    location = Location.parse(str(tmp_path / "t"))
     DeltaTable.create(tmp_path / "t", SCHEMA)
     store = DeltaOffsetStore(location, "app")
     for batch_id in range(6):
@@ -175,12 +180,13 @@ def test_history_is_read_as_far_as_it_is_asked_for(
         read.append(version)
         return whole(log, version, kinds)
 
+    snapshot = store.snapshot()
     monkeypatch.setattr(DeltaLog, "actions", noted)
-    infos = store.snapshot().commit_infos()
+    infos = snapshot.commit_infos()
     assert next(infos)["version"] == 6
     assert read == [6]
     read.clear()
-    assert len(store.snapshot().history(3)) == 3
+    assert len(snapshot.history(3)) == 3
     assert sorted(read) == [4, 5, 6]
 
 
@@ -206,7 +212,7 @@ def test_offsets_outlive_the_log_that_held_them(tmp_path: Path) -> None:
     DeltaTable.create(tmp_path / "t", SCHEMA, configuration={"delta.checkpointInterval": "5"})
     store = DeltaOffsetStore(Location.parse(str(tmp_path / "t")), "app")
     for batch_id in range(12):
-        add = AddAction(f"f{batch_id}.parquet", 1, {}, 0, True, '{"numRecords":1}')
+        add = AddFile(f"f{batch_id}.parquet", 1, {}, 0, '{"numRecords":1}', 1)
         store.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH, [add]))
     for version in range(9):
         (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()

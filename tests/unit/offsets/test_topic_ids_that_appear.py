@@ -163,7 +163,7 @@ def test_an_audit_of_a_log_that_was_cleaned_up(upgraded: Path, kept_from: int) -
 
 def test_offsets_seen_and_taken_back_by_hand(upgraded: Path) -> None:
     opened = OffsetsTable.open(Location.parse(str(upgraded / "t")))
-    assert opened.table.transaction_version(offset_txn_id("app", *NAMED)) == MOVED_TO_ID
+    assert opened.state.transactions.get(offset_txn_id("app", *NAMED)) == MOVED_TO_ID
     now = opened.stored()
     assert {(key.partition, at) for key, at in now.offsets.items()} == {(WITH_ID[1], 150)}
     change = plan_rewind(now, opened.stored(1), opened.entries(), app_id="app", restore=False)

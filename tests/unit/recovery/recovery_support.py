@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
-from deltalake.transaction import AddAction
 
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import AddFile
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Commit, Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn
@@ -64,12 +64,12 @@ class Pipeline:
         files = [self.write([x for start, end in ranges.values() for x in range(start, end)])]
         self.store().snapshot().commit(Commit(record, writes, files if Writes.ROWS in writes else ()))
 
-    def write(self, values: list[int]) -> AddAction:
+    def write(self, values: list[int]) -> AddFile:
         """Write a data file that no commit names yet."""
         name = f"part-{uuid.uuid4().hex}.parquet"
         pq.write_table(pa.table({"x": pa.array(values, pa.int64())}), self.path / name)
         size = (self.path / name).stat().st_size
-        return AddAction(name, size, {}, 0, True, f'{{"numRecords":{len(values)}}}')
+        return AddFile(name, size, {}, 0, f'{{"numRecords":{len(values)}}}', len(values))
 
     def rows(self) -> list[int]:
         return sorted(DeltaTable(str(self.path)).to_pyarrow_table()["x"].to_pylist())

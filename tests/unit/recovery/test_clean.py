@@ -14,9 +14,10 @@ from pyarrow import fs
 
 from sparkonce.jobs.cli.housekeeping.orphans import TableFolder
 from sparkonce.jobs.cli.main import main
-from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.reader import DeltaLog
+from tests.delta_commits import of_delta_rs
 from tests.unit.recovery.recovery_support import Pipeline
 
 HOUR_MS = 3_600_000
@@ -30,7 +31,8 @@ def open_folder(path: Path) -> TableFolder:
 def through_delta_rs(path: Path) -> TableFolder:
     """The folder as on an object store: through delta-rs's own file system, rooted in the table."""
     filesystem = fs.PyFileSystem(DeltaStorageHandler(str(path)))
-    return TableFolder(Location.parse(str(path)), {}, filesystem, "", DeltaLog(filesystem, "_delta_log"))
+    location = Location.parse(str(path))
+    return TableFolder(location, {}, filesystem, "", DeltaLog.open(location, {}))
 
 
 def age(path: Path, hours: float) -> None:
@@ -241,7 +243,7 @@ def test_a_file_that_is_committed_after_the_look_stays(pipeline: Pipeline) -> No
     found = folder.find(HOUR_MS, NOW_MS)
     assert {file.path for file in found.orphans} == {late.path, "part-lost.parquet"}
     table = DeltaTable(str(pipeline.path))
-    table.create_write_transaction([late], "append", table.schema())
+    table.create_write_transaction([of_delta_rs(late)], "append", table.schema())
     deleted = folder.delete(found)
     assert [file.path for file in deleted.files] == ["part-lost.parquet"]
     assert [file.path for file in deleted.committed_meanwhile] == [late.path]

@@ -18,7 +18,9 @@ from deltalake.table import TableOptimizer
 from sparkonce.connectors.delta_sink import compaction
 from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError, as_text
 from sparkonce.jobs.cli.main import main
+from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.table_log import TableLog
 from tests.unit.recovery.recovery_support import APP, Pipeline
 
 
@@ -220,10 +222,10 @@ def test_two_claims_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch)
 def test_a_claim_that_fails_without_a_rival_says_why(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise CommitFailedError("planted: the table's schema has changed")
+    def fail(*_: object) -> None:
+        raise CommitConflictError("planted: the table's schema has changed")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
+    monkeypatch.setattr(TableLog, "commit", fail)
     assert compact(pipeline.path) == 1
     message = capsys.readouterr().err
     assert f"cannot claim {pipeline.path} for compaction: planted: the table's schema has changed" in message

@@ -20,9 +20,10 @@ from sparkonce.jobs.cli.main import main
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
-from sparkonce.offset_store.log.reader import Action, DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
-from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.reader import DeltaLog
+from sparkonce.offset_store.log.storage import LocalStorage
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.txn_ids import QueryTxn, offset_txn_id
@@ -238,9 +239,10 @@ def test_on_an_object_store_commits_are_fetched_ahead(pipeline: Pipeline, monkey
             both.wait(DEADLINE_S)
         return whole(log, version, kinds)
 
-    wanted = pipeline.opened().entries()
+    wanted, opened = pipeline.opened().entries(), pipeline.opened()
+    monkeypatch.setattr(LocalStorage, "is_local", False)
     monkeypatch.setattr(DeltaLog, "actions", together)
-    entries = OffsetsTable.open(Location(pipeline.path.as_uri(), is_local=False)).entries()
+    entries = opened.entries()
     assert entries == wanted
     assert [entry.version for entry in entries] == [3, 2, 1, 0]
 

@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import ManualChange, OffsetsTable
+from tests.delta_commits import of_delta_rs
 from tests.spark.source_support import Topics, values
 from tests.unit.recovery.recovery_support import Pipeline
 
@@ -43,7 +44,7 @@ class Checkpoint:
         properties = CommitProperties(app_transactions=[Transaction(SPARKS_QUERY, batch_id)])
         file = self.table.write([batch_id])
         table = DeltaTable(str(self.table.path))
-        table.create_write_transaction([file], "append", table.schema(), commit_properties=properties)
+        table.create_write_transaction([of_delta_rs(file)], "append", table.schema(), commit_properties=properties)
 
     def set(self, *words: object) -> int:
         fixed = ["--app-id", APP, "--from-checkpoint", self.path, "--bootstrap-servers", self.servers]

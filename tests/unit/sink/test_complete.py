@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as t
 
 from sparkonce.exactly_once.errors import FencedError
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.txn_ids import query_txn_id
 from tests.unit.sink.query_by_hand import Query
 
@@ -71,17 +72,17 @@ def test_a_replay_replaces_nothing(query: Query) -> None:
 @pytest.mark.parametrize("lands", [False, True])
 def test_a_driver_that_dies_at_the_commit(query: Query, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
     query.write(0, [{"v": 1}])
-    original = DeltaTable.create_write_transaction
+    original = TableLog.commit
 
-    def dies(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+    def dies(self: TableLog, *args: Any) -> int:
         if lands:
-            original(self, *args, **kwargs)
+            original(self, *args)
         raise KeyboardInterrupt
 
     query.log(1, 20)
     messages = query.tasks(rows=[{"v": 2}])
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", dies)
+        patch.setattr(TableLog, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             query.commit(1, messages)
     assert values(query) == ([2] if lands else [1])
@@ -108,19 +109,19 @@ def test_others_that_change_the_files_meanwhile(query: Query, monkeypatch: pytes
     for batch_id in range(2):
         query.write(batch_id, [{"v": batch_id}])
     add_one(DeltaTable(query.table))
-    original = DeltaTable.create_write_transaction
+    original = TableLog.commit
     others: list[Callable[[DeltaTable], object]] = [
         add_one if kind == "append" else lambda table: table.optimize.compact()
     ]
 
-    def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+    def overtaken(self: TableLog, *args: Any) -> int:
         while others:
             others.pop()(DeltaTable(query.table))
-        original(self, *args, **kwargs)
+        return original(self, *args)
 
     query.log(2, 30)
     messages = query.tasks(rows=[{"v": 9}])
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    monkeypatch.setattr(TableLog, "commit", overtaken)
     query.commit(2, messages)
     assert values(query) == [9]
 

@@ -20,6 +20,7 @@ from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_sink.types import holds
 from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.offset_store.log.table_log import TableLog
 from tests.unit.sink.query_by_hand import Query, make_table, table_actions
 
 LONG, TEXT = t.LongType(), t.StringType()
@@ -174,7 +175,7 @@ def test_a_driver_that_dies_between_the_two_commits(tmp_path: Path, monkeypatch:
         def dies(*args: Any, **kwargs: Any) -> None:
             raise DeadError
 
-        patch.setattr(DeltaTable, "create_write_transaction", dies)
+        patch.setattr(TableLog, "commit", dies)
         messages = query.tasks(rows=[{"k": 1, "w": "x"}])
         with pytest.raises(DeadError):
             query.commit(0, messages)

@@ -18,14 +18,12 @@ from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.recovery import plan_rewind, plan_set
 from sparkonce.jobs.cli.main import main
-from sparkonce.offset_store import delta
 from sparkonce.offset_store.administration import ChangeKind, ManualChange
-from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord
-from sparkonce.offset_store.tables import append
 from tests.unit.recovery.recovery_support import APP, SOURCE, Pipeline, key, partition
 
 AT_LEAST, AT_MOST = Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
@@ -95,7 +93,7 @@ def test_a_restore_right_before_the_second_commit_conflicts(
     driver = Driver(pipeline, guarantee)
     for number in range(first):
         driver.run(number)
-    original, late = append, restore(pipeline, pipeline.version)
+    original, late = DeltaSnapshot.write, restore(pipeline, pipeline.version)
     calls = []
 
     def overtaken(*arguments: Any) -> None:
@@ -104,7 +102,7 @@ def test_a_restore_right_before_the_second_commit_conflicts(
             late()
         original(*arguments)
 
-    monkeypatch.setattr(delta, "append", overtaken)
+    monkeypatch.setattr(DeltaSnapshot, "write", overtaken)
     with pytest.raises(FencedError, match="restored by hand"):
         driver.run(first)
     assert (pipeline.rows(), len(calls)) == (list(range(first * 10)), 2)
@@ -169,7 +167,7 @@ def set_back(pipeline: Pipeline) -> Callable[[], int]:
 
 def test_offsets_set_back_right_before_the_rows_conflict(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows alone move no offset, and nothing in them would conflict."""
-    original, calls = append, []
+    original, calls = DeltaSnapshot.write, []
 
     def overtaken(*arguments: Any) -> None:
         calls.append(arguments)
@@ -177,7 +175,7 @@ def test_offsets_set_back_right_before_the_rows_conflict(pipeline: Pipeline, mon
             set_back(pipeline)()
         original(*arguments)
 
-    monkeypatch.setattr(delta, "append", overtaken)
+    monkeypatch.setattr(DeltaSnapshot, "write", overtaken)
     with pytest.raises(FencedError, match="offsets set by hand"):
         Driver(pipeline, AT_MOST).run(0)
     assert pipeline.rows() == []

@@ -27,14 +27,15 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError
 from sparkonce.offset_store import open_store
-from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.record import BatchRecord
 from sparkonce.offset_store.secrets import hidden_secrets, without_secrets
-from sparkonce.offset_store.tables import append, join, load_table, table_filesystem
+from sparkonce.offset_store.tables import join, load_table, table_filesystem
 from sparkonce.offset_store.txn_ids import query_txn_id
 from tests.cases import each_case
+from tests.delta_commits import append
 from tests.unit.sink.query_by_hand import Query
 from tests.unit.sink.stored_query import CheckpointInStore, StoredQuery, upload
 

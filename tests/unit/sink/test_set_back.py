@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from sparkonce.exactly_once.errors import CheckpointError, OffsetMismatchError
 from sparkonce.jobs.cli.main import main
-from sparkonce.offset_store.tables import append
+from tests.delta_commits import append
 from tests.unit.sink.query_by_hand import Query
 
 

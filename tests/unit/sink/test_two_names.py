@@ -18,7 +18,6 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError, StatefulRestartError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.administration import CommitEntry
-from sparkonce.offset_store.log.reader import StoredTransactions
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
@@ -174,14 +173,6 @@ def test_a_source_under_a_new_name_is_refused_and_a_second_one_of_the_query_is_n
     with pytest.raises(OffsetMismatchError, match=r"another source of this appId, 'kafka', .*source=kafka, with off"):
         deliver(one, "again", 0, {place("topic", source="renamed"): (0, 5)})
     deliver(one, "q", 1, {place("topic"): (5, 5), place("topic", source="second"): (0, 5)})
-
-
-def test_a_partition_that_is_stored_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other applications are read from the whole log: not for each batch."""
-    one = application(tmp_path, "one")
-    deliver(one, "q", 0, {place("topic"): (0, 5), place("topic", 1): (0, 0)})
-    monkeypatch.setattr(StoredTransactions, "whole", None)
-    deliver(one, "q", 1, {place("topic"): (5, 9), place("topic", 1): (0, 0)})
 
 
 def test_the_first_commit_of_an_added_partition_conflicts_with_other_first_ones(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.txn_ids import query_txn_id
 from sparkonce.options import OptionError
 from tests.unit.sink.query_by_hand import SCHEMA, Query
@@ -40,16 +41,17 @@ def query(tmp_path: Path) -> Query:
 
 
 def fail_commits(monkeypatch: pytest.MonkeyPatch, before: Exception | None, after: Exception | None) -> None:
-    original: Callable[..., None] = DeltaTable.create_write_transaction
+    original = TableLog.commit
 
-    def failing(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+    def failing(self: TableLog, *args: Any) -> int:
         if before is not None:
             raise before
-        original(self, *args, **kwargs)
+        version = original(self, *args)
         if after is not None:
             raise after
+        return version
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", failing)
+    monkeypatch.setattr(TableLog, "commit", failing)
 
 
 def test_abort_after_the_commit_landed_deletes_nothing(query: Query) -> None:
@@ -183,18 +185,15 @@ def test_a_schema_that_changes_under_a_batch_stops_it(query: Query) -> None:
 
 def overtake(monkeypatch: pytest.MonkeyPatch, query: Query, *changes: Callable[[DeltaTable], object]) -> None:
     """Let others commit just before our own commits: one change before each, so our handle is one version behind."""
-    original: Callable[..., None] = DeltaTable.create_write_transaction
+    original = TableLog.commit
     waiting = list(changes)
 
-    def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+    def overtaken(self: TableLog, *args: Any) -> int:
         if waiting:
-            change = waiting.pop(0)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(DeltaTable, "create_write_transaction", original)
-                change(DeltaTable(query.table))
-        original(self, *args, **kwargs)
+            waiting.pop(0)(DeltaTable(query.table))
+        return original(self, *args)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    monkeypatch.setattr(TableLog, "commit", overtaken)
 
 
 def with_schema(*fields: Field) -> Callable[[DeltaTable], object]:
@@ -278,14 +277,14 @@ def test_a_column_added_after_a_commit_does_not_hide_that_it_landed(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = query.tasks()
-    original: Callable[..., None] = DeltaTable.create_write_transaction
+    original = TableLog.commit
 
-    def losing(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+    def losing(self: TableLog, *args: Any) -> int:
+        original(self, *args)
         DeltaTable(query.table).alter.add_columns([Field("w", PrimitiveType("string"))])
         raise OSError("the answer was lost")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", losing)
+    monkeypatch.setattr(TableLog, "commit", losing)
     query.commit(0, messages)
     query.abort(0, messages)
     assert (query.rows(), query.files()) == (2, 2)

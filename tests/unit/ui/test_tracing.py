@@ -22,7 +22,6 @@ from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import Position, SourceOffset
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, Writes
-from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import OffsetTxn
 from tests.cases import each_case
 from tests.unit.audit.logs import APP, TOPIC, TOPIC_ID, Table, key, partition, record
@@ -307,9 +306,8 @@ def test_rows_of_partitions_whose_values_need_escapes(tmp_path: Path) -> None:
 def test_files_that_do_not_show_the_rows_are_not_searched(tmp_path: Path) -> None:
     query = query_with_columns(tmp_path, batches=1)
     log = query.table / "_delta_log" / f"{0:020d}.json"
-    log.write_text(
-        log.read_text().replace('"configuration":{', '"configuration":{"delta.columnMapping.mode":"name",', 1)
-    )
+    text = log.read_text()
+    log.write_text(text.replace('"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'))
     with pytest.raises(UnsearchableError, match="columnMapping"):
         trace_rows(watch_of(query.table), where("offset = 4"))
 
@@ -320,7 +318,7 @@ def test_offsets_that_were_rewound_by_hand_contradict_what_was_written_twice(tmp
     move = Move(OffsetTxn("app", "kafka", TP._replace(topic="")), 20, 10)
     snapshot = DeltaOffsetStore(location, "app").snapshot()
     change = ManualChange(ChangeKind.REWIND, (move,))
-    append(snapshot.table, change.transactions(), {COMMIT_INFO_KEY: change.to_commit_info()}, [])
+    snapshot.write(change.transactions(), {COMMIT_INFO_KEY: change.to_commit_info()})
     again = Query(tmp_path, "again", schema=SCHEMA)
     line = SourceOffset("kafka", {TP: Position(10, 20)}).to_json()
     (again.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{line}")

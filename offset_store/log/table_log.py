@@ -1,0 +1,274 @@
+"""One table's log: the newest state, kept and moved forward, and commits that follow it.
+
+A commit is a file that is put if it is absent. Whoever puts version N+1 first has it; the other reads what landed,
+and either follows it with the same actions or must be decided again (`verdict`). Whether a put succeeded is always
+known if the store answers: a put whose answer was lost is made again, and of two files of one version only one can be
+there, which says by its ``txnId`` whose it is.
+
+A kept state would not notice that its table was deleted and made again at the same place, so the file of its version
+is looked at before each use: if it is another one, the log is loaded afresh.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.engine import engine_info
+from sparkonce.offset_store.errors import (
+    CatalogManagedError,
+    CommitConflictError,
+    LogFileMissingError,
+    OffsetStoreError,
+    StoreMissingError,
+    plain,
+)
+from sparkonce.offset_store.first_contact import check_store_answers
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import Actions, by_kind, to_lines
+from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
+from sparkonce.offset_store.log.checkpoints import last_checkpoint
+from sparkonce.offset_store.log.maintenance import Maintained, maintain
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing, commit_file
+from sparkonce.offset_store.log.state import (
+    IN_COMMIT_TIMESTAMPS,
+    NEWS_KINDS,
+    LogError,
+    TableState,
+    first_state,
+)
+from sparkonce.offset_store.log.storage import Tag
+from sparkonce.offset_store.log.verdict import judge
+from sparkonce.offset_store.secrets import hidden_secrets
+from sparkonce.offset_store.store_hints import full_disk, store_hint_or_options
+
+_log = logging.getLogger(__name__)
+
+COMMIT_ATTEMPTS = 100
+"""How often the next version is tried after losing to other commits that do not conflict."""
+PUTS = 3
+"""How often a put is made whose outcome is unknown."""
+NEWEST_READER_VERSION = 3
+READER_FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+        "variantShredding-preview",
+    }
+)
+"""Those that do not change how a log is read, or are supported in it."""
+_CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
+
+
+@dataclass(slots=True)
+class TableLog:
+    """The log of the table at one location; for one thread."""
+
+    location: Location
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _reader: DeltaLog | None = None
+    _state: TableState | None = None
+    _tag: Tag | None = None
+    _maintained: Maintained = field(default_factory=lambda: Maintained(None))
+
+    @property
+    def reader(self) -> DeltaLog:
+        """Reads its files one by one; opened on first use."""
+        if self._reader is None:
+            self._reader = DeltaLog.open(self.location, self.storage_options)
+        return self._reader
+
+    def state(self) -> TableState:
+        """Return the newest state.
+
+        Raises:
+            StoreMissingError: if there is no table.
+            OffsetStoreError: if its log cannot be read, or must not be by this version.
+        """
+        with self._errors("load"):
+            state = self._followed()
+            if state is None:
+                check_store_answers(self.location, self.storage_options)
+                state = self._load(self._newest_listing())
+            if state is not self._state:
+                self._keep(state)
+            return state
+
+    def state_at(self, version: int) -> TableState:
+        """Return the state at a version. Raises OffsetStoreError if the log no longer has it."""
+        with self._errors("load"):
+            if self._is_kept() and self._state is not None and self._state.version <= version:
+                self._keep(self._folded(self._state, version))
+                return self._state
+            return self._load(self.reader.listing(), version)
+
+    def commit(self, proposal: Proposal, state: TableState) -> int:
+        """Make a commit that was decided from ``state``; return its version.
+
+        Raises:
+            CommitConflictError: if another commit after that state must be looked at first.
+            OffsetStoreError: if the store does not answer, or refuses: the commit may have landed, or may yet.
+        """
+        attempt_id, lost = str(uuid.uuid4()), 0
+        with self._errors("commit to"):
+            while lost < COMMIT_ATTEMPTS:
+                version = state.version + 1
+                actions = proposal.actions(state, attempt_id, now_ms(), engine_info())
+                if self._put(version, to_lines(actions), attempt_id):
+                    self._maintain(state.after(by_kind(actions, NEWS_KINDS)))
+                    return version
+                landed = next(self._strict(range(version, version + 1)))
+                conflict = judge(proposal.touched, version, landed)
+                if conflict is not None:
+                    raise CommitConflictError(f"{self.location}: {conflict}")
+                state, lost = state.after(landed), lost + 1
+        raise CommitConflictError(f"{self.location}: {COMMIT_ATTEMPTS} other commits were faster than this one")
+
+    def _put(self, version: int, data: bytes, attempt_id: str) -> bool:
+        """Put a commit's file; return whether the version is ours."""
+        storage, name = self.reader.storage, commit_file(version)
+        for left in range(PUTS if not storage.is_local else 1, 0, -1):
+            try:
+                if storage.put_if_absent(name, data):
+                    return True
+            except OSError:
+                if self._is_ours(version, attempt_id):
+                    return True
+                if left == 1:
+                    raise
+            else:
+                return self._is_ours(version, attempt_id)
+        return False
+
+    def _is_ours(self, version: int, attempt_id: str) -> bool:
+        try:
+            infos = self.reader.actions(version, ("commitInfo",))["commitInfo"]
+        except LogFileMissingError:
+            return False
+        return any(info.get("txnId") == attempt_id for info in infos)
+
+    def _followed(self) -> TableState | None:
+        """Return the kept state, moved to the newest version; None if there is none, or its table was replaced."""
+        if self._state is None or not self._is_kept():
+            return None
+        return self._folded(self._state, self._newest_after(self._state.version))
+
+    def _is_kept(self) -> bool:
+        """Whether the kept state is of the table that is there."""
+        state = self._state
+        return state is not None and self.reader.storage.tag(commit_file(state.version)) == self._tag
+
+    def _newest_after(self, version: int) -> int:
+        """Return the newest version, at or after one that is there."""
+        storage = self.reader.storage
+        if not storage.is_local:
+            return max(self.reader.listing(version).commits, default=version)
+        while storage.tag(commit_file(version + 1)) is not None:
+            version += 1
+        return version
+
+    def _keep(self, state: TableState) -> None:
+        tag = self.reader.storage.tag(commit_file(state.version))
+        self._state, self._tag = (None, None) if tag is None else (state, tag)
+
+    def _newest_listing(self) -> LogListing:
+        """List the log from the checkpoint that ``_last_checkpoint`` names, if it is there; else the whole log."""
+        hint = last_checkpoint(self.reader)
+        if hint is not None:
+            listing = self.reader.listing(hint)
+            if hint in listing.checkpoints:
+                return listing
+        return self.reader.listing()
+
+    def _maintain(self, state: TableState) -> None:
+        """Write a checkpoint and clean the log up, if they are due; what fails there does not undo the commit."""
+        self._maintained = maintain(self.reader, state, last=self._maintained, now_ms=now_ms())
+        if self._maintained.problem is not None:
+            _log.warning("%s: %s", self.location, self._maintained.problem)
+
+    def _load(self, listing: LogListing, version: int | None = None) -> TableState:
+        newest = listing.newest if version is None else version
+        if newest is None:
+            raise StoreMissingError(f"there is no Delta table at {self.location}")
+        checkpoint = listing.newest_checkpoint(newest)
+        self._maintained = Maintained(checkpoint)
+        state = self._at_first() if checkpoint is None else self._at_checkpoint(listing, checkpoint)
+        return self._folded(state, newest)
+
+    def _at_first(self) -> TableState:
+        actions = next(self._strict(range(1)))
+        with self._version_named(0):
+            return self._readable(first_state(0, actions))
+
+    def _at_checkpoint(self, listing: LogListing, version: int) -> TableState:
+        with self._version_named(version):
+            state = self._readable(StoredCheckpoint(self.reader, version, listing.checkpoints[version]).state())
+            if state.metadata.is_on(IN_COMMIT_TIMESTAMPS):
+                state = state.at_commit(next(self._strict(range(version, version + 1))))
+        return state
+
+    def _folded(self, state: TableState, newest: int) -> TableState:
+        protocol = state.protocol
+        for actions in self._strict(range(state.version + 1, newest + 1)):
+            with self._version_named(state.version + 1):
+                state = state.after(actions)
+        return state if state.protocol == protocol else self._readable(state)
+
+    def _strict(self, versions: range) -> Iterator[Actions]:
+        """Yield the actions of commits. Raises OffsetStoreError if one is missing, or its file is damaged."""
+        found = self.reader.actions_of(versions, (*NEWS_KINDS, DAMAGE))
+        for version in versions:
+            try:
+                actions = next(found)
+            except LogFileMissingError as error:
+                raise OffsetStoreError(
+                    f"version {version} is missing from {self.reader.folder}, and other files say that it was there: "
+                    "files of _delta_log were deleted by hand, or by a clean-up at this moment"
+                ) from error
+            if actions[DAMAGE]:
+                raise OffsetStoreError(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
+            yield actions
+
+    @contextmanager
+    def _version_named(self, version: int) -> Iterator[None]:
+        try:
+            yield
+        except LogError as error:
+            raise OffsetStoreError(f"version {version} in {self.reader.folder} {error}") from error
+
+    def _readable(self, state: TableState) -> TableState:
+        """Return the state of a table whose log this version can read. Raises OffsetStoreError for another."""
+        protocol = state.protocol
+        unknown = sorted(protocol.reader_features - READER_FEATURES)
+        managed = next((name for name in unknown if name in _CATALOG_MANAGED), None)
+        if managed is not None:
+            raise CatalogManagedError(f"the table {self.location}: a catalog makes its commits (the feature {managed})")
+        if unknown or protocol.min_reader_version > NEWEST_READER_VERSION:
+            what = f"feature {unknown[0]}" if unknown else f"version {protocol.min_reader_version}"
+            raise OffsetStoreError(
+                f"the table {self.location} requires the reader {what}, which sparkonce does not know"
+            )
+        return state
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Say of errors of the store which table it was, and what to do; hide secrets."""
+        with hidden_secrets(self.storage_options), full_disk(self.location):
+            try:
+                yield
+            except OSError as error:
+                why = plain(error)
+                hint = store_hint_or_options(self.location, why)
+                raise OffsetStoreError(f"cannot {what} the Delta table at {self.location}: {why}{hint}") from error
