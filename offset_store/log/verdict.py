@@ -11,7 +11,8 @@ delta-spark, `ConflictChecker`). `judge` looks at one commit in between, and tak
 6. else nothing: the commit may follow it.
 
 Row ids and in-commit timestamps are no conflict: both are made anew from the state that the commit will follow
-(`proposal.Proposal.actions`).
+(`proposal.Proposal.actions`). `tests/lab/log` compares with delta-spark's checker over generated commits: this one is
+nowhere laxer, and where it is stricter is listed there.
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import AddFile
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.table_log import TableLog
 from tests.commit_pairs import TIME_MS
 from tests.lab.log.conflict_checker import class_of, write_commit
 
@@ -147,23 +150,15 @@ def table_of(spark: SparkSession, path: Path, level: str) -> None:
 
 
 def append_of_ours(path: Path, marked: bool) -> None:
-    """Append as the sink does: a file, a transaction identifier, and in `commitInfo` that nothing was read."""
+    """Append as the sink does: a file and a transaction identifier; ``marked`` as a blind append, or not."""
     file = path / f"{uuid.uuid4()}.parquet"
     keys, values = zip(*OUR_ROWS, strict=True)
     pq.write_table(pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array(values)}), file)
-    version = max(int(each.stem) for each in (path / "_delta_log").glob("*.json")) + 1
-    parameters = {"mode": "Append", "partitionBy": "[]"}
-    about = {"timestamp": TIME_MS, "operation": "WRITE", "operationParameters": parameters}
-    info = {
-        **about,
-        **({"isBlindAppend": True} if marked else {}),
-        "engineInfo": "sparkonce",
-        "txnId": f"{uuid.uuid4()}",
-    }
     statistics = json.dumps({"numRecords": len(OUR_ROWS)})
     add = AddFile(file.name, file.stat().st_size, {}, TIME_MS, statistics, len(OUR_ROWS))
-    lines = [{"commitInfo": info}, {"txn": {"appId": "ours", "version": version}}, {"add": add.to_action()}]
-    write_commit(path, version, lines)
+    info = {} if marked else {"isBlindAppend": False}
+    log = TableLog(Location.parse(str(path)))
+    log.commit(Proposal({"ours": 1}, info, [add]), log.state())
 
 
 @pytest.mark.timeout(900)
@@ -197,3 +192,12 @@ def test_statements_in_flight(delta_spark: SparkSession, tmp_path: Path, marked:
     print(f"RESULT marked={marked} failed={sorted(failed)}")
     assert not [each for each in orders.values() if each.startswith("none")], orders
     assert failed == (FAILED_MARKED if marked else FAILED)
+
+
+def test_delta_spark_sets_one_level_only(delta_spark: SparkSession, tmp_path: Path) -> None:
+    """The other one comes from engines that have it, such as Databricks."""
+    table = f"delta.`{tmp_path / 'table'}`"
+    with pytest.raises(Exception, match="must be Serializable"):
+        delta_spark.sql(
+            f"CREATE TABLE {table} (k LONG) USING delta TBLPROPERTIES ('delta.isolationLevel' = 'WriteSerializable')"
+        )

@@ -80,7 +80,7 @@ def replayed(log: Sequence[Actions]) -> TableState:
     protocol = next(each["protocol"][0] for each in newest if each["protocol"])
     metadata = Metadata.of(next(each["metaData"][0] for each in newest if each["metaData"]))
     transactions: dict[str, int] = {}
-    domains: dict[str, dict] = {}
+    domains: dict[str, Any] = {}
     for actions in newest:
         for txn in actions["txn"]:
             transactions.setdefault(txn["appId"], txn["version"])
@@ -185,8 +185,8 @@ def test_the_next_row_id(configuration: Any, expected: int | None) -> None:
     if configuration is not None:
         text = json.dumps(configuration)
         moved = {"domain": ROW_TRACKING_DOMAIN, "configuration": text, "removed": False}
-        actions = {**{kind: [] for kind in NEWS_KINDS}, "domainMetadata": [moved]}
-        state = state.after(actions)
+        actions: dict[str, list] = {kind: [] for kind in NEWS_KINDS}
+        state = state.after({**actions, "domainMetadata": [moved]})
     if expected is None:
         with pytest.raises(LogError, match="domainMetadata"):
             _ = state.next_row_id
