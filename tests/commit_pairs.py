@@ -213,6 +213,11 @@ OUR_COMMITS = {
     "append-with-columns": Ours(
         lambda table: [table.metadata(columns=3, having=_more_ids(table)), txn(OURS), _our_add(table)], (OURS,)
     ),
+    "replace-with-columns": Ours(
+        lambda table: [table.metadata(columns=3, having=_more_ids(table)), txn(OURS), *_removes(table)],
+        (OURS,),
+        replaces=True,
+    ),
     "domain": Ours(lambda table: [txn(OURS), domain(OUR_DOMAIN), _our_add(table)], (OURS,), needs="domainMetadata"),
 }
 
