@@ -86,6 +86,9 @@ class ObjectStorage:
         """See `LogStorage`."""
         return False
 
+    def prepare(self) -> None:
+        """See `LogStorage.prepare`: there are no folders."""
+
     def names(self, after: str = "") -> list[str]:
         """See `LogStorage.names`."""
         found: set[str] = set()
