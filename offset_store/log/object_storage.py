@@ -88,6 +88,9 @@ class ObjectStorage:
         """See `LogStorage`."""
         return False
 
+    def prepare(self) -> None:
+        """See `LogStorage.prepare`: there are no folders."""
+
     def names(self, after: str = "") -> list[str]:
         """See `LogStorage.names`."""
         return sorted(name for name, _ in self._files(after=after) if name > after)

@@ -32,6 +32,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Actions, by_kind, to_lines
 from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.checkpoints import last_checkpoint
+from sparkonce.offset_store.log.creation import NewTable, left_over
 from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.protocol import catalog_feature, unreadable, unwritable
@@ -98,6 +99,29 @@ class TableLog:
                 self._keep(self._folded(self._state, version))
                 return self._state
             return self._load(self.reader.listing(), version)
+
+    def create(self, table: NewTable) -> bool:
+        """Make version 0 of a missing table; return whether it is this one: another writer may be faster.
+
+        Raises:
+            OSError: if the store does not answer, or refuses: the table may be there, or may yet be.
+            OffsetStoreError: if the folder of its log holds something else.
+        """
+        attempt_id, storage = str(uuid.uuid4()), self.reader.storage
+        with hidden_secrets(self.storage_options):
+            names = self.reader.names()
+            if commit_file(0) in names:
+                return False
+            strange = left_over(names)
+            if strange:
+                raise OffsetStoreError(
+                    f"there is no table at {self.location}, and {self.reader.folder} is not empty: {strange[0]}"
+                    f"{', …' if len(strange) > 1 else ''}. It may be what is left of another table: look at it, and "
+                    "move it away, or use another path"
+                )
+            storage.prepare()
+            actions = table.actions(self.location, attempt_id, now_ms(), engine_info())
+            return self._put(0, to_lines(actions), attempt_id)
 
     def commit(self, proposal: Proposal, state: TableState) -> int:
         """Make a commit that was decided from ``state``; return its version.
