@@ -24,6 +24,7 @@ from sparkonce.offset_store.log.actions import Action
 from sparkonce.offset_store.log.storage import LOG_FOLDER, LogStorage
 from sparkonce.offset_store.log.stores import log_storage
 from sparkonce.offset_store.secrets import hidden_secrets
+from sparkonce.offset_store.store_hints import store_hint_or_options
 
 DAMAGE = "(damage)"
 """A pseudo kind of action: damage of the file itself, as `{"what": …}`; truncated lines are omitted."""
@@ -56,8 +57,8 @@ class DeltaLog:
     """The log of one table, for reading."""
 
     storage: LogStorage
-    folder: str
-    """Its address, for messages."""
+    location: Location
+    """Of the table."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options with secrets, which errors must not show."""
 
@@ -65,7 +66,12 @@ class DeltaLog:
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> DeltaLog:
         """Open the log of the table at ``location``. Raises OffsetStoreError if there cannot be one."""
         check_table_path(location)
-        return cls(log_storage(location, storage_options), f"{location}/{LOG_FOLDER}", storage_options)
+        return cls(log_storage(location, storage_options), location, storage_options)
+
+    @property
+    def folder(self) -> str:
+        """The address of its folder, for messages."""
+        return f"{self.location}/{LOG_FOLDER}"
 
     def listing(self, since: int = 0) -> LogListing:
         """List the files of the versions from ``since`` on. Raises OffsetStoreError if the folder cannot be listed."""
@@ -79,7 +85,7 @@ class DeltaLog:
             try:
                 return self.storage.names(f"{since:020d}" if since else "")
             except OSError as error:
-                raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
+                raise self.failure(f"cannot list {self.folder}", error) from error
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -201,7 +207,7 @@ class DeltaLog:
                         kept = values.filter(batch.column(0).is_valid()).to_pylist(maps_as_pydicts="strict")
                         yield from (value for value in kept if value is not None)
             except (OSError, pa.ArrowException) as error:
-                raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+                raise self.failure(f"cannot read {self.folder}/{name}", error) from error
 
     def _read(self, name: str) -> bytes:
         with hidden_secrets(self.storage_options):
@@ -210,7 +216,12 @@ class DeltaLog:
             except FileNotFoundError as error:
                 raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
             except OSError as error:
-                raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+                raise self.failure(f"cannot read {self.folder}/{name}", error) from error
+
+    def failure(self, what: str, error: Exception) -> OffsetStoreError:
+        """Return an error of the store as one of ours, with what to do."""
+        why = plain(error)
+        return OffsetStoreError(f"{what}: {why}{store_hint_or_options(self.location, why)}")
 
 
 def commit_file(version: int) -> str:

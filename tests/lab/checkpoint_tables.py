@@ -18,9 +18,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
+from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.state import NEWS_KINDS, TableState, first_state
-from sparkonce.offset_store.log.storage import LOG_FOLDER, LocalStorage
+from sparkonce.offset_store.log.storage import LOG_FOLDER
 
 Rows = list[str]
 ALTERED = (
@@ -162,7 +163,7 @@ def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def log_of(path: Path) -> DeltaLog:
-    return DeltaLog(LocalStorage(path / LOG_FOLDER), str(path / LOG_FOLDER))
+    return DeltaLog.open(Location.parse(str(path)), {})
 
 
 def state_at(path: Path, version: int) -> TableState:

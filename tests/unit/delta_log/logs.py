@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.checkpoints import Checkpoint, write_checkpoint
 from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.state import NEWS_KINDS, TableState, first_state
-from sparkonce.offset_store.log.storage import LOG_FOLDER, LocalStorage
+from sparkonce.offset_store.log.storage import LOG_FOLDER
 
 Json = dict[str, Any]
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
@@ -75,7 +76,7 @@ class HandLog:
 
     @property
     def log(self) -> DeltaLog:
-        return DeltaLog(LocalStorage(self.folder), str(self.folder))
+        return DeltaLog.open(Location.parse(str(self.folder.parent)), {})
 
     def create(self, properties: Mapping[str, str] | None = None, protocol: Json | None = None) -> None:
         self.folder.mkdir(parents=True)

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyarrow import fs
 from pyspark.sql import types as t
 
 from lab.store.s3 import SECRET, S3Store, open_s3
@@ -29,13 +28,14 @@ from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGon
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.reader import DeltaLog
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.record import BatchRecord
 from sparkonce.offset_store.secrets import hidden_secrets, without_secrets
 from sparkonce.offset_store.tables import join, load_table, table_filesystem
 from sparkonce.offset_store.txn_ids import query_txn_id
 from tests.cases import each_case
-from tests.delta_commits import append
 from tests.unit.sink.query_by_hand import Query
 from tests.unit.sink.stored_query import CheckpointInStore, StoredQuery, upload
 
@@ -137,14 +137,14 @@ def test_two_drivers_within_one_commit(tmp_path: Path, store: S3Store, monkeypat
     for each in (query, rival):
         each.log(0, 10)
     mine, theirs = query.tasks(rows=[{"v": 1}]), rival.tasks(rows=[{"v": 2}])
-    original = DeltaTable.create_write_transaction
+    original = TableLog.commit
 
-    def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", original)
+    def overtaken(self: TableLog, *args: Any) -> int:
+        monkeypatch.setattr(TableLog, "commit", original)
         rival.commit(0, theirs)
-        original(self, *args, **kwargs)
+        return original(self, *args)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    monkeypatch.setattr(TableLog, "commit", overtaken)
     with pytest.raises(FencedError, match="holds batch 0 of query rival"):
         query.commit(0, mine)
     assert query.values() == [2]
@@ -168,14 +168,14 @@ def test_a_commit_whose_answer_is_lost(tmp_path: Path, store: S3Store, monkeypat
     query = StoredQuery(tmp_path, store)
     query.log(0, 10)
     messages = query.tasks(rows=[{"v": 1}])
-    original = DeltaTable.create_write_transaction
+    original = TableLog.commit
 
-    def loses(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+    def loses(self: TableLog, *args: Any) -> int:
+        original(self, *args)
         raise OSError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", loses)
+        patch.setattr(TableLog, "commit", loses)
         query.commit(0, messages)
     query.abort(0, messages)
     assert query.values() == [1]
@@ -226,8 +226,8 @@ def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkey
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"Error performing GET https://account.blob.core.windows.net/box/t?{signature}&comp=list")
 
-    for name in ("sparkonce.offset_store.tables.DeltaTable", "deltalake.fs.DeltaStorageHandler"):
-        monkeypatch.setattr(name, quotes)
+    for name in ("list", "get", "put", "head"):
+        monkeypatch.setattr(f"obstore.{name}", quotes)
     with pytest.raises(OffsetStoreError, match=r"windows.net/box/t\?\*\*\*&comp=list") as error:
         query.writer().begin()
     assert error.value.__cause__ is None
@@ -272,8 +272,8 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Location:
 
     for name in ("DeltaTable", "DeltaStorageHandler"):
         monkeypatch.setattr(f"sparkonce.offset_store.tables.{name}", quotes)
-    monkeypatch.setattr("deltalake.fs.DeltaStorageHandler", quotes)
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", quotes)
+    for name in ("list", "get", "put", "head"):
+        monkeypatch.setattr(f"obstore.{name}", quotes)
     return Location.parse("abfss://box@account.dfs.core.windows.net/t")
 
 
@@ -291,8 +291,9 @@ def test_a_secret_is_hidden_wherever_a_table_is_reached(refusing: Location) -> N
 
 def test_a_secret_is_hidden_in_a_failed_commit(tmp_path: Path, refusing: Location) -> None:
     DeltaTable.create(str(tmp_path), pa.schema([("v", pa.int64())]))
+    state = TableLog(Location.parse(str(tmp_path))).state()
     with pytest.raises(OffsetStoreError, match=r"GET .*\*\*\*&comp=list") as error:
-        append(DeltaTable(str(tmp_path), storage_options=SIGNED), {"app": 1}, {})
+        TableLog(refusing, SIGNED).commit(Proposal({"app": 1}), state)
     assert without_signature(error.value)
 
 
@@ -303,9 +304,9 @@ def test_a_secret_is_hidden_where_offsets_are_copied(refusing: Location, caplog:
     assert "ab%2Bcd" not in caplog.text
 
 
-def test_a_secret_is_hidden_in_the_log_of_a_table() -> None:
-    log = DeltaLog(fs.SubTreeFileSystem(f"/{SIGNATURE}", fs.LocalFileSystem()), "box", SIGNED)
-    with pytest.raises(OffsetStoreError, match=r"cannot list box: .*\*\*\*") as error:
+def test_a_secret_is_hidden_in_the_log_of_a_table(refusing: Location) -> None:
+    log = DeltaLog.open(refusing, SIGNED)
+    with pytest.raises(OffsetStoreError, match=r"cannot list abfss:.*\*\*\*") as error:
         log.listing()
     assert without_signature(error.value)
 

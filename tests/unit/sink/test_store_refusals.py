@@ -95,7 +95,7 @@ def test_a_bucket_that_is_not_there(tmp_path: Path, store: S3Store) -> None:
     query = StoredQuery(tmp_path, store)
     query.options["path"] = "s3://nowhere/t"
     told = told_of(query)
-    assert told.startswith("cannot load the Delta table at s3://nowhere/t: ")
+    assert told.startswith("cannot list s3://nowhere/t/_delta_log: ")
     assert (
         "exist. There is no such bucket at this endpoint: create it, or correct s3://nowhere/t or storage.AWS_" in told
     )
@@ -110,6 +110,18 @@ def test_credentials_that_may_only_read(tmp_path: Path, store: S3Store, proxy: F
     assert "AccessDenied" in told
     assert "These credentials may not do that: a query lists, reads, writes and deletes in the folders" in told
     assert proxy.fired()[0] > 0
+
+
+def test_a_table_that_others_lock_in_dynamodb(tmp_path: Path, store: S3Store) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.write(0, [{"v": 1}])
+    query.options["storage.AWS_S3_LOCKING_PROVIDER"] = "dynamodb"
+    query.log(1, 20)
+    with pytest.raises(
+        OffsetStoreError, match=r"^cannot commit to s3://.*: AWS_S3_LOCKING_PROVIDER=dynamodb says that"
+    ):
+        query.tasks(rows=[{"v": 2}])
+    assert query.values() == [1]
 
 
 def test_a_token_that_has_expired(tmp_path: Path, proxy: FaultProxy) -> None:
