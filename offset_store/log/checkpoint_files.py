@@ -124,7 +124,7 @@ class StoredCheckpoint:
                         source, buffer_size=BUFFER_BYTES if self.log.storage.is_local else REQUEST_BYTES
                     )
             except (OSError, pa.ArrowException) as error:
-                raise OffsetStoreError(f"cannot read {self.log.folder}/{name}: {error}") from error
+                raise self.log.failure(f"cannot read {self.log.folder}/{name}", error) from error
 
 
 def _columns(file: pq.ParquetFile, kinds: Sequence[str]) -> list[str]:
