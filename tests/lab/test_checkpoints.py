@@ -99,9 +99,7 @@ def goes_on(spark: SparkSession, table: Path, copy: Path, recipe: Recipe) -> Non
 
 
 @pytest.mark.parametrize("name", ["plain", "V2 json", "parts"])
-def test_clean_up_leaves_every_version_from_the_newest_expired_on(
-    delta_spark: SparkSession, tmp_path: Path, name: str
-) -> None:
+def test_clean_up_leaves_what_later_versions_are_made_of(delta_spark: SparkSession, tmp_path: Path, name: str) -> None:
     (recipe,) = [each for each in RECIPES if each.name == name]
     table = tmp_path / "table"
     recipe.make(delta_spark, table)
@@ -114,7 +112,7 @@ def test_clean_up_leaves_every_version_from_the_newest_expired_on(
         left = log_of(copy).listing()
         assert (left.commits[0], left.commits[-1]) == (oldest, last)
         assert (oldest or 3) == min(left.checkpoints)
-        for version in {expired, last}:
+        for version in (expired + 1, None) if expired < last else (None,):  # older ones delta-spark refuses by age
             rows = spark_rows(delta_spark, table, version=version)
             assert spark_rows(delta_spark, copy, version=version) == rows, (expired, version)
 
