@@ -1,8 +1,9 @@
 """What a table requires of its writers, and what this sink supports.
 
 A table names its features in its protocol, and most are only in use if a property or a column's metadata enables them.
-delta-rs does part of the work; what neither it nor this sink does for files that a task wrote is rejected by name,
-before the first batch writes anything, and the alternative is always the same: delta-spark supports them all.
+The log's commits do part of the work (`offset_store.log.proposal`): row ids, in-commit timestamps, domains. What neither
+they nor this sink does for files that a task wrote is rejected by name, before the first batch writes anything, and the
+alternative is always the same: delta-spark supports them all.
 (PROTOCOL.md of delta-io/delta, "Table Features" and "Valid Feature Names in Table Features".)
 
 With ``delta.columnMapping.mode`` name or id each field, at any depth, has a physical name and an id in its metadata.
@@ -21,7 +22,7 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.statistics import DEFAULT_INDEXED_COLUMNS, Path, parse_paths
 from sparkonce.connectors.delta_sink.types import has_type
-from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.state import CLUSTERING_DOMAIN, TableState
 
 MODE = "delta.columnMapping.mode"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -33,37 +34,42 @@ NTZ_FEATURE = "timestampNtz"
 _STATISTICS_LIMIT = "delta.dataSkippingNumIndexedCols"
 _STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
-# Writer features that delta-rs supports, and that an append need not respect, or that are handled here or below.
-SAFE = {
-    "appendOnly",
-    "invariants",
-    "checkConstraints",
-    "changeDataFeed",
-    "generatedColumns",
-    "columnMapping",
-    "timestampNtz",
-    "v2Checkpoint",
-    "deletionVectors",
+DELTA_RS_WRITES = frozenset(
+    {
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+        "columnMapping",
+        "timestampNtz",
+        "v2Checkpoint",
+        "deletionVectors",
+    }
+)
+"""The features of tables whose files delta-rs rewrites."""
+SAFE = DELTA_RS_WRITES | {
+    "allowColumnDefaults",
+    "checkpointProtection",
+    "clustering",
+    "domainMetadata",
+    "inCommitTimestamp",
+    "rowTracking",
+    "typeWidening",
+    "typeWidening-preview",
+    "vacuumProtocolCheck",
 }
+"""Writer features that an append need not respect, or that the log's commits, this module or those below handle."""
 _WHAT = {
-    "allowColumnDefaults": "column defaults",
     "catalogManaged": "catalog-managed commits",
-    "clustering": "clustering",
-    "domainMetadata": "domain metadata",
     "icebergCompatV1": "Iceberg compatibility",
     "icebergCompatV2": "Iceberg compatibility",
     "identityColumns": "identity columns",
-    "inCommitTimestamp": "in-commit timestamps",
-    "rowTracking": "row tracking",
-    "typeWidening": "type widening",
-    "vacuumProtocolCheck": "a check before VACUUM",
     "variantType": "variant columns",
 }
 _WITH_IDENTITY = 6
 """The writer version of tables from before table features that includes identity columns, which delta-rs rejects."""
 _USED_BY_PROPERTY = {
-    "delta.enableRowTracking": "row tracking",
-    "delta.enableInCommitTimestamps": "in-commit timestamps",
     "delta.enableIcebergCompatV1": "Iceberg compatibility",
     "delta.enableIcebergCompatV2": "Iceberg compatibility",
 }
@@ -86,6 +92,8 @@ class TableFacts:
     configuration: tuple[tuple[str, str], ...]
     writer_features: tuple[str, ...]
     writer_version: int = 2
+    clustering_json: str | None = None
+    """The configuration of the domain that names the clustering columns."""
 
     @classmethod
     def of(cls, state: TableState) -> TableFacts:
@@ -98,6 +106,7 @@ class TableFacts:
             tuple(sorted(metadata.configuration.items())),
             tuple(sorted(protocol.writer_features)),
             protocol.min_writer_version,
+            state.domains.get(CLUSTERING_DOMAIN),
         )
 
     @property
@@ -130,6 +139,17 @@ class TableFacts:
         paths = (_in_files(path, self.schema, mapped=self.is_mapped) for path in parse_paths(text))
         return tuple(path for path in paths if path is not None)
 
+    @property
+    def clustering_columns(self) -> tuple[Path, ...]:
+        """Which columns the table is clustered by, under the names that files have ("Clustered Table").
+
+        Raises:
+            KeyError, TypeError, ValueError: if the domain is not as it must be.
+        """
+        if self.clustering_json is None:
+            return ()
+        return tuple(tuple(map(str, names)) for names in json.loads(self.clustering_json)["clusteringColumns"])
+
     def _property(self, name: str, default: str) -> str:
         return dict(self.configuration).get(name, default).lower()
 
@@ -146,6 +166,10 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
         for name in facts.writer_features
         if name not in SAFE
     ]
+    try:
+        _ = facts.clustering_columns
+    except (KeyError, TypeError, ValueError):
+        problems.append(f"its domain {CLUSTERING_DOMAIN} cannot be read ({facts.clustering_json})")
     if facts.writer_version == _WITH_IDENTITY:
         problems.append(f"it requires writer version {_WITH_IDENTITY} (identity columns)")
     constraints = [key for key in configuration if key.startswith("delta.constraints.")]

@@ -69,6 +69,8 @@ class WriteSchema:
     """What the table declares NOT NULL."""
     named: pa.Schema | None = None
     """The same columns under their logical names, if the table's columns are mapped."""
+    clustering: tuple[tuple[str, ...], ...] = ()
+    """The columns that the table is clustered by, as files have them: they always get statistics."""
 
     @property
     def data(self) -> pa.Schema:
@@ -119,6 +121,7 @@ class WriteSchema:
             and self.partition_columns == now.partition_columns
             and self.is_mapped == now.is_mapped
             and set(now.required) <= set(self.required)
+            and set(now.clustering) <= set(self.clustering)
         )
 
 

@@ -370,7 +370,7 @@ class ResultTable(SnapshotSource):
             raise TableError(
                 f"the folder of the table {where} cannot be written to by this user: change its permissions"
             )
-        return found
+        return replace(found, write_schema=replace(found.write_schema, clustering=facts.clustering_columns))
 
 
 def _lower(names: Sequence[str]) -> list[str]:

@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkonce.offset_store.log.actions import Action, AddFile
-from sparkonce.offset_store.log.state import IN_COMMIT_TIMESTAMPS, ROW_TRACKING_DOMAIN, TableState
+from sparkonce.offset_store.log.state import (
+    CLUSTERING_DOMAIN,
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING_DOMAIN,
+    TableState,
+)
 from sparkonce.offset_store.log.verdict import Touched
 
 ROW_TRACKING = "rowTracking"
+_SUSPENDED = "delta.rowTrackingSuspended"
+"""While it is true, new files get no row ids: delta-spark is about to drop the feature."""
 WRITE = "WRITE"
 
 
@@ -39,7 +46,9 @@ class Proposal:
     @property
     def touched(self) -> Touched:
         """What it depends on, for `verdict.judge`."""
-        return Touched(self.transactions.keys(), replaces=self.removed is not None)
+        # Files have statistics of the clustering columns that there were.
+        domains = {CLUSTERING_DOMAIN} if self.files else set[str]()
+        return Touched(self.transactions.keys(), domains, replaces=self.removed is not None)
 
     def actions(self, state: TableState, attempt_id: str, now_ms: int, engine: str) -> list[tuple[str, Action]]:
         """Return its actions as the version after ``state``."""
@@ -78,7 +87,7 @@ class Proposal:
         return {"mode": "Append" if self.removed is None else "Overwrite", "partitionBy": columns}
 
     def _adds(self, state: TableState) -> list[tuple[str, Action]]:
-        if ROW_TRACKING not in state.protocol.writer_features:
+        if ROW_TRACKING not in state.protocol.writer_features or state.metadata.is_on(_SUSPENDED):
             return [("add", file.to_action()) for file in self.files]
         found: list[tuple[str, Action]] = []
         row_id = state.next_row_id

@@ -14,9 +14,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import types as t
 
+from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError
 from sparkonce.connectors.delta_sink.features import SAFE
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.table_log import READER_FEATURES
 from sparkonce.options import OptionError
 from tests.unit.sink.query_by_hand import SCHEMA, Query, delete_row, make_table, table_actions
 
@@ -64,28 +67,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"schema": one(delta__identity__start=1), "versions": (2, 6)},
         "column v is an identity column",
     ),
-    "row tracking": (
-        {
-            "schema": SCHEMA,
-            "features": ("domainMetadata", "rowTracking", *OLD),
-            "configuration": {"delta.enableRowTracking": "true"},
-        },
-        "domainMetadata.*rowTracking.*enableRowTracking",
-    ),
-    "clustering": ({"schema": SCHEMA, "features": ("domainMetadata", "clustering", *OLD)}, "feature clustering"),
-    "in-commit timestamps": (
-        {
-            "schema": SCHEMA,
-            "features": ("inCommitTimestamp", *OLD),
-            "configuration": {"delta.enableInCommitTimestamps": "true"},
-        },
-        "inCommitTimestamp",
-    ),
-    "type widening": (
-        {"schema": SCHEMA, "features": ("typeWidening", *OLD), "reader_features": ("typeWidening",)},
-        "typeWidening",
-    ),
-    "column defaults": ({"schema": one(), "features": ("allowColumnDefaults", *OLD)}, "allowColumnDefaults"),
     "Iceberg compatibility": (
         {"schema": SCHEMA, "features": ("icebergCompatV2", *OLD), "configuration": {}},
         "icebergCompatV2",
@@ -99,10 +80,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "feature variantType",
     ),
     "writer of version 6": ({"schema": SCHEMA, "versions": (2, 6)}, "requires writer version 6"),
-    "vacuum check": (
-        {"schema": SCHEMA, "features": ("vacuumProtocolCheck",), "reader_features": ("vacuumProtocolCheck",)},
-        "feature vacuumProtocolCheck",
-    ),
     "unknown feature": ({"schema": SCHEMA, "features": ("notYetThere", *OLD)}, "feature notYetThere"),
 }
 
@@ -154,14 +131,93 @@ def test_what_asks_nothing_of_an_append_is_appended_to(tmp_path: Path, name: str
     assert DeltaTable(query.table).transaction_version("sparkonce/app/query/q") == 1
 
 
-@pytest.mark.parametrize("feature", sorted(SAFE))
-def test_what_counts_as_safe_is_known_to_delta_rs(tmp_path: Path, feature: str) -> None:
+def test_every_feature_that_counts_as_safe_is_written(tmp_path: Path) -> None:
     """Else the first batch would fail when it is committed, after its tasks."""
+    for feature in sorted(SAFE):
+        query = Query(tmp_path / feature)
+        readers = [feature] if feature in READER_FEATURES else []
+        make_table(query.table, *table_actions(SCHEMA, features=[feature], reader_features=readers))
+        query.write(0, [{"v": 1}])
+        assert kinds(query, 1)["add"]["size"], feature
+
+
+def kinds(query: Query, version: int) -> dict[str, Any]:
+    """Return the actions of a commit that has one of each kind."""
+    lines = (query.table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+    actions = [json.loads(line) for line in lines]
+    assert next(iter(actions[0])) == "commitInfo"
+    return {kind: action for each in actions for kind, action in each.items()}
+
+
+def test_rows_get_ids_where_they_are_tracked(tmp_path: Path) -> None:
+    """PROTOCOL.md, "Row Tracking": also where it is only supported, but not while it is suspended."""
     query = Query(tmp_path)
-    readers = [feature] if feature in ("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint") else []
-    make_table(query.table, *table_actions(SCHEMA, features=[feature], reader_features=readers))
+    features = ("domainMetadata", "rowTracking", *OLD)
+    make_table(query.table, *table_actions(SCHEMA, features=features))
+    query.write(0, [{"v": 1}, {"v": 2}])
+    query.write(1, [{"v": 3}])
+    made = kinds(query, 2)
+    assert (made["add"]["baseRowId"], made["add"]["defaultRowCommitVersion"]) == (2, 2)
+    assert json.loads(made["domainMetadata"]["configuration"]) == {"rowIdHighWaterMark": 2}
+    query.replace = True
+    query.write(2, [{"v": 4}])
+    lines = (query.table / "_delta_log" / f"{3:020d}.json").read_text().splitlines()
+    removed = [action["remove"] for line in lines if "remove" in (action := json.loads(line))]
+    assert [(each["baseRowId"], each["defaultRowCommitVersion"]) for each in removed] == [(0, 1), (2, 2)]
+    with pytest.raises(CompactionError, match=r"rowTracking\. Merge them with delta-spark \(OPTIMIZE\)"):
+        Compaction(Location.parse(str(query.table)), {}, 1 << 20, {}).plan()
+
+
+def test_rows_get_no_ids_while_row_tracking_is_suspended(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    configuration = {"delta.rowTrackingSuspended": "true"}
+    actions = table_actions(SCHEMA, features=("domainMetadata", "rowTracking"), configuration=configuration)
+    make_table(query.table, *actions)
     query.write(0, [{"v": 1}])
-    assert DeltaTable(query.table).version() == 1
+    made = kinds(query, 1)
+    assert "baseRowId" not in made["add"]
+    assert "domainMetadata" not in made
+
+
+def test_commits_have_rising_timestamps_where_the_table_wants_them(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    later_ms = 1 << 42
+    info = {"commitInfo": {"inCommitTimestamp": later_ms, "timestamp": later_ms, "operation": "CREATE TABLE"}}
+    configuration = {"delta.enableInCommitTimestamps": "true"}
+    actions = table_actions(SCHEMA, features=("inCommitTimestamp",), configuration=configuration)
+    make_table(query.table, info, *actions)
+    for version in (1, 2):
+        query.write(version - 1, [{"v": 1}])
+        assert kinds(query, version)["commitInfo"]["inCommitTimestamp"] == later_ms + version
+
+
+def test_clustering_columns_have_statistics_wherever_they_are(tmp_path: Path) -> None:
+    """PROTOCOL.md, "Clustered Table": also where the table's properties leave them out."""
+    schema = t.StructType([column("v"), column("s", t.StructType([column("x"), column("y")]))])
+    query = Query(tmp_path, schema=schema)
+    domain = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":[["s","y"]]}', "removed": False}
+    configuration = {"delta.dataSkippingNumIndexedCols": "0"}
+    actions = table_actions(schema, features=("domainMetadata", "clustering"), configuration=configuration)
+    make_table(query.table, *actions, {"domainMetadata": domain})
+    query.write(0, [{"v": 1, "s": {"x": 2, "y": 3}}])
+    assert json.loads(kinds(query, 1)["add"]["stats"])["maxValues"] == {"s": {"y": 3}}
+    query.log(1, 20)
+    messages = query.tasks(rows=[{"v": 1, "s": {"x": 2, "y": 3}}])
+    moved = {**domain, "configuration": '{"clusteringColumns":[["v"]]}'}
+    text = json.dumps({"domainMetadata": moved})
+    (query.table / "_delta_log" / f"{2:020d}.json").write_text(text + "\n")
+    with pytest.raises(TableError, match="changed while batch 1"):
+        query.commit(1, messages)
+
+
+def test_clustering_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    domain = {"domain": "delta.clustering", "configuration": "{}", "removed": False}
+    features = ("domainMetadata", "clustering")
+    make_table(query.table, *table_actions(SCHEMA, features=features), {"domainMetadata": domain})
+    query.log(0, 10)
+    with pytest.raises(TableError, match=r"its domain delta\.clustering cannot be read"):
+        query.writer().begin()
 
 
 def test_append_only_tables_are_not_replaced(tmp_path: Path) -> None:
