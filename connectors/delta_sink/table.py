@@ -360,6 +360,7 @@ class ResultTable(SnapshotSource):
                 facts.partition_columns,
                 merge=self._options.merge_schema,
                 mapped=facts.is_mapped,
+                rules=facts.rules,
             )
         except SchemaError as error:
             raise SchemaError(f"{where}: {error}") from error
