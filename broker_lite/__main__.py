@@ -60,13 +60,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="one setting, beats the file; repeatable"
     )
     parser.add_argument("--help-settings", action=_HelpSettings, help="list every setting, and exit")
-    parser.add_argument("--ready-file", metavar="FILE", help="where to write host:port when clients are answered")
+    parser.add_argument(
+        "--ready-file",
+        metavar="FILE",
+        help="where to write host:port when clients are answered; a start removes a former one",
+    )
     parser.add_argument("--settings-from-stdin", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--parent", type=int, metavar="FD", help=argparse.SUPPRESS)
+    # The parent made --data-dir for this broker alone, which removes it if the parent is gone.
+    parser.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; return the exit status."""
+    try:
+        # First of all: until the file of a former start is removed, who waits for it takes this one for ready.
+        with ready_file(options.ready_file) as write_ready:
+            return _run(options, write_ready)
+    except ReadyFileError as error:
+        print(f"sparkonce broker: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace, write_ready: Callable[[str], None]) -> int:
     gc.disable()  # until all modules are loaded there is nothing to collect
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     from sparkonce.kafka.protocol.light_start import keep_asyncio_light, keep_crc32c_light, keep_kafka_light
@@ -86,17 +102,20 @@ def run(options: argparse.Namespace) -> int:
     for handler in handlers:
         handler.addFilter(rate)
     try:
-        with ready_file(options.ready_file) as write_ready:
-            config = _config(options)
-            data_dir = os.path.abspath(config.log_dirs or DEFAULT_DATA_DIR)
-            asyncio.run(_serve(config, data_dir, write_ready, options.parent))
-    except (ConfigError, LogDirectoryError, ReadyFileError, ServerError) as error:
+        config = _config(options)
+        data_dir = os.path.abspath(config.log_dirs or DEFAULT_DATA_DIR)
+        is_orphan = asyncio.run(_serve(config, data_dir, write_ready, options.parent))
+    except (ConfigError, LogDirectoryError, ServerError) as error:
         print(f"sparkonce broker: {error}", file=sys.stderr)
         return 1
     finally:  # the process may be a caller's, which has its own log
         gc.enable()
         for handler in handlers:
             handler.removeFilter(rate)
+    if is_orphan and options.temporary:
+        import shutil
+
+        shutil.rmtree(data_dir, ignore_errors=True)
     return 0
 
 
@@ -150,7 +169,8 @@ def _what_is_wrong(settings: Mapping[str, object]) -> str | None:
     return None
 
 
-async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str], None], parent: int | None) -> None:
+async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str], None], parent: int | None) -> bool:
+    """Serve until stopped; return whether that is because the parent has ended."""
     import asyncio
 
     from sparkonce.broker_lite.server.server import Server
@@ -164,7 +184,7 @@ async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str
             loop.add_signal_handler(number, stopping.set)
     server = Server(config, data_dir)
     if not await _start(server, stopping):
-        return
+        return False
     parent_link = _Parent(loop, server, parent, stopping) if parent is not None else None
     addresses = list(server.addresses.values())
     try:
@@ -177,6 +197,7 @@ async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str
     if parent_link is not None:
         parent_link.close()
     await server.stop()
+    return parent_link is not None and parent_link.has_ended
 
 
 async def _start(server: Server, stopping: asyncio.Event) -> bool:
@@ -206,6 +227,7 @@ class _Parent:
         self._server = server
         self._descriptor = descriptor
         self._stopping = stopping
+        self.has_ended = False
         self._control: ControlServer | None = None
         loop.add_reader(descriptor, self._on_readable)
 
@@ -221,6 +243,7 @@ class _Parent:
         except ConnectionResetError:
             data = b""
         if not data:
+            self.has_ended = True
             self._stopping.set()
             self._loop.remove_reader(self._descriptor)
             return

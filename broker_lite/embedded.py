@@ -5,8 +5,8 @@
 
 Theory of operation: a thread runs its own event loop and shares nothing. A process is `python -m
 sparkonce.broker_lite`, which writes its port to a pipe, receives faults over a socket, and ends with its parent, when
-that socket is closed. Its ports are held here until `close` (`HeldPorts`), since another process could take them
-while it is down.
+that socket is closed; then it also removes a temporary folder, which the parent no longer does. Its ports are held
+here until `close` (`HeldPorts`), since another process could take them while it is down.
 
 A port that no socket is bound to may become the local end of any new connection, even of a client that tries to
 reach the broker there, and then cannot be listened on. The system does not choose a port with a socket bound to it,
@@ -56,7 +56,8 @@ class EmbeddedBroker:
 
     Args:
         data_dir: the data directory; overrides `log.dirs`, as `--data-dir` does. By default the value of `log.dirs` in
-            `config`, else a temporary folder, removed by `close` or at the interpreter's exit.
+            `config`, else a temporary folder, removed by `close`, at the interpreter's exit or, if this process is
+            killed, by the broker's.
         process: whether to run in a separate process, which can be killed, instead of a thread.
         config: settings by Kafka's names.
 
@@ -182,8 +183,10 @@ class EmbeddedBroker:
                 self.restart()
 
     def _start(self) -> None:
-        kind = _Process if self._process else _Thread
-        self._runner = kind(self._settings, self.data_dir)
+        if self._process:
+            self._runner = _Process(self._settings, self.data_dir, self._temporary)
+        else:
+            self._runner = _Thread(self._settings, self.data_dir)
         self._addresses = self._runner.addresses
         if self._faults is not None:
             self._faults.attach(self._runner.fault_backend(self._faults))
@@ -288,7 +291,7 @@ class _Thread:
 class _Process:
     """`python -m sparkonce.broker_lite` as a child."""
 
-    def __init__(self, settings: Mapping[str, object], data_dir: Path) -> None:
+    def __init__(self, settings: Mapping[str, object], data_dir: Path, temporary: bool) -> None:
         self._log_path = log_path = data_dir / LOG_NAME
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
@@ -305,6 +308,7 @@ class _Process:
             str(data_dir),
             "--parent",
             str(theirs.fileno()),
+            *(["--temporary"] if temporary else []),
         ]
         with open(log_path, "ab") as log:
             begin = log.tell()

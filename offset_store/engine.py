@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import version
 
 
 @cache
 def engine_info() -> str:
     """Return its name and version."""
-    from sparkonce import __version__
-
-    return f"sparkonce/{__version__}"
+    return f"sparkonce/{version('sparkonce')}"

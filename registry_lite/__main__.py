@@ -6,12 +6,13 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sparkonce.ready_file import ready_file
+from sparkonce.ready_file import ReadyFileError, ready_file
 
 DEFAULT_PORT = 8081
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,41 +33,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kafka-config", metavar="FILE", help="more settings of its Kafka client, librdkafka's names, NAME=VALUE lines"
     )
-    parser.add_argument("--ready-file", metavar="FILE", help="where to write its address when it answers")
+    parser.add_argument(
+        "--ready-file", metavar="FILE", help="where to write its address when it answers; a start removes a former one"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; return the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
-    from sparkonce.registry_lite.embedded import EmbeddedRegistry
-    from sparkonce.registry_lite.topic import RegistryStartError
-
-    stopping = (signal.SIGTERM, signal.SIGINT)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, stopping)  # also for the threads that are started now
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # also for the threads that are started now
     try:
-        with (
-            ready_file(options.ready_file) as write_ready,
-            EmbeddedRegistry(
-                options.bootstrap_servers,
-                host=options.host,
-                port=options.port,
-                names=options.name,
-                topic=options.topic,
-                user_info=_text(options.user_info_file),
-                certificate=options.certificate,
-                key=options.key,
-                client_ca=options.client_ca,
-                kafka=_settings(options.kafka_config),
-            ) as registry,
-        ):
-            write_ready(registry.url)
-            print(registry.url, flush=True)
-            signal.sigwait(stopping)
-    except (RegistryStartError, OSError, ValueError) as error:
+        with ready_file(options.ready_file) as write_ready:  # first of all, as in `sparkonce broker`
+            return _run(options, write_ready)
+    except ReadyFileError as error:
         print(f"sparkonce registry: {error}", file=sys.stderr)
         return 1
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run(options: argparse.Namespace, write_ready: Callable[[str], None]) -> int:
+    from sparkonce.registry_lite.embedded import EmbeddedRegistry
+    from sparkonce.registry_lite.topic import RegistryStartError
+
+    try:
+        with EmbeddedRegistry(
+            options.bootstrap_servers,
+            host=options.host,
+            port=options.port,
+            names=options.name,
+            topic=options.topic,
+            user_info=_text(options.user_info_file),
+            certificate=options.certificate,
+            key=options.key,
+            client_ca=options.client_ca,
+            kafka=_settings(options.kafka_config),
+        ) as registry:
+            write_ready(registry.url)
+            print(registry.url, flush=True)
+            signal.sigwait(STOPPING)
+    except (RegistryStartError, OSError, ValueError) as error:
+        print(f"sparkonce registry: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -30,12 +30,12 @@ def schema_registry(request: pytest.FixtureRequest, kafka_broker: Any) -> Iterat
 
     The marker `schema_registry` passes arguments on to `EmbeddedRegistry`; of several, the nearest one's are used.
     """
-    from sparkonce.registry_lite.embedded import EmbeddedRegistry
+    import sparkonce
 
     arguments: dict[str, Any] = {"topic": f"_schemas_{uuid.uuid4().hex[:8]}"}
     for marker in reversed(list(request.node.iter_markers(MARKER))):
         if marker.args:
             raise pytest.UsageError(f"@pytest.mark.{MARKER}: give arguments by name")
         arguments.update(marker.kwargs)
-    with EmbeddedRegistry(kafka_broker.bootstrap_servers, **arguments) as registry:
+    with sparkonce.EmbeddedRegistry(kafka_broker.bootstrap_servers, **arguments) as registry:
         yield registry

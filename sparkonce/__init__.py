@@ -154,7 +154,7 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             from sparkonce.jobs.shared.extras import missing_extra
 
-            remedy = missing_extra(error)
+            remedy = missing_extra(error, name)
             if remedy is None:
                 raise
             raise ModuleNotFoundError(f"sparkonce.{name} {remedy}", name=error.name) from None

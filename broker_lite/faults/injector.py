@@ -98,12 +98,21 @@ class _Altered(Request):
     __slots__ = ("_extra", "_message", "_original", "_throttle_time_ms")
 
     def __init__(self, request: Request, throttle_time_ms: int) -> None:
+        self._original = request
         for name in Request.__slots__:
             setattr(self, name, getattr(request, name))
-        self._original = request
         self._message: Any = None
         self._extra: dict[str, Any] = {}
         self._throttle_time_ms = throttle_time_ms
+
+    @property
+    def overlaps(self) -> bool:
+        """See `Request`; the connection looks at the original."""
+        return self._original.overlaps
+
+    @overlaps.setter
+    def overlaps(self, overlaps: bool) -> None:
+        self._original.overlaps = overlaps
 
     def release_body(self) -> None:
         """See `Request`."""

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.log.log_manager import Topic
     from sparkonce.broker_lite.node.clock import Clock
     from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
+from sparkonce.broker_lite.node.refusal_log import NoteRefusal
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class GroupCoordinator:
         topics: Mapping[str, Topic],
         scheduler: Scheduler,
         clock: Clock,
-        note_refusal: Callable[[str], object],
+        note_refusal: NoteRefusal,
     ) -> None:
         """Load the groups of the partitions led here.
 
@@ -279,6 +280,12 @@ class GroupCoordinator:
             isinstance(group, ClassicGroup) and group.state is GroupState.EMPTY and not group.pending_members
         )
         if not empty:
+            self._note_refusal(
+                f"group {group_id}: a consumer of the protocol of KIP-848 (group.protocol=consumer) is refused while "
+                "members of the classic protocol are in the group: stop those first, the group's offsets stay; or set "
+                "group.protocol=classic",
+                f"protocol of group {group_id}",
+            )
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} has members of the classic protocol")
         if request.member_epoch != 0:
             what = "Group" if request.member_epoch < 0 else "Consumer group"

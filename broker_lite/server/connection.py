@@ -37,13 +37,16 @@ from sparkonce.broker_lite.server.output import Output
 from sparkonce.broker_lite.server.read_buffer import ReadBuffer
 from sparkonce.broker_lite.waiting import Execution, Promise
 from sparkonce.kafka.protocol.apis import ApiKey
-from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.errors import FrameSizeError, ProtocolError
 from sparkonce.kafka.protocol.frames import SIZE, read_request_header
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.security.sasl import SaslGate, Step
 
 logger = logging.getLogger(__name__)
+
+_LIMIT = "socket.request.max.bytes"
+_LIMIT_BEFORE_LOGIN = "sasl.server.max.receive.size"
 
 
 class _Unanswered:
@@ -90,15 +93,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._table = table
         self._listener = listener
         self._principal = ANONYMOUS
-        frame_limit = broker.config.socket_request_max_bytes
+        frame_limit, limit_setting = broker.config.socket_request_max_bytes, _LIMIT
         sasl = listener.config.sasl
         self._gate: SaslGate | None = None
         if sasl is not None:
             from sparkonce.broker_lite.security.sasl import SaslGate  # on first use: most listeners have no SASL
 
             self._gate = SaslGate(sasl, broker.scram_credentials.get, lambda: broker.new_uuid().hex)
-            frame_limit = min(frame_limit, sasl.max_receive_bytes)
-        self._buffer = ReadBuffer(table, self, frame_limit)
+            frame_limit, limit_setting = min((frame_limit, _LIMIT), (sasl.max_receive_bytes, _LIMIT_BEFORE_LOGIN))
+        self._buffer = ReadBuffer(table, self, frame_limit, limit_setting)
         self._refusing: Step | None = None
         """The failed authentication whose response is delayed."""
         self._unanswered: list[_Unanswered] = []
@@ -226,7 +229,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _fail_with(self, error: Exception, request: Request | None = None) -> None:
         """Close the connection after an error in a request, or of the client."""
-        if isinstance(error, (ProtocolError, CloseConnectionError)):
+        if isinstance(error, FrameSizeError):
+            # The client connects again, and does it again.
+            self._note(str(error), f"{error}, {self.host}")
+        elif isinstance(error, (ProtocolError, CloseConnectionError)):
             if str(error):
                 self._note(str(error))
         elif isinstance(error, OSError) and request is not None:  # of the disk, not of the connection
@@ -320,6 +326,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if gate.is_open:
             self._principal = gate.principal
             self._buffer.frame_limit = self._broker.config.socket_request_max_bytes
+            self._buffer.limit_setting = _LIMIT
         return step.pass_on
 
     def _refuse(self, step: Step) -> None:
@@ -388,8 +395,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._note(reason)
         self.close()
 
-    def _note(self, reason: str) -> None:
-        self._broker.note_refusal(f"closing connection from {self.peer}: {reason}")
+    def _note(self, reason: str, subject: str | None = None) -> None:
+        self._broker.note_refusal(f"closing connection from {self.peer}: {reason}", subject)
 
     def _on_send_error(self, error: Exception) -> None:
         if isinstance(error, OSError):

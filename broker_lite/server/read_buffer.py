@@ -37,14 +37,17 @@ class ReadBuffer:
         "_view",
         "counted_bytes",
         "frame_limit",
+        "limit_setting",
     )
 
-    def __init__(self, table: ConnectionTable, owner: object, frame_limit: int) -> None:
+    def __init__(self, table: ConnectionTable, owner: object, frame_limit: int, limit_setting: str) -> None:
         """Begin empty; its memory is counted in `table`, as the `owner`'s."""
         self._table = table
         self._owner = owner
         self.frame_limit = frame_limit
         """The largest frame that is accepted, in bytes."""
+        self.limit_setting = limit_setting
+        """The setting that says so."""
         self._view = _NOTHING
         self._is_own = False
         self._start = 0
@@ -76,14 +79,14 @@ class ReadBuffer:
         """Return the size of the next frame, if all of it is here; else -1.
 
         Raises:
-            ProtocolError: if its size is out of bounds.
+            FrameSizeError: if its size is out of bounds.
         """
         here = self._end - self._start
         if here < _SIZE_BYTES:
             return -1
         size: int = _size_at(self._view, self._start)[0]
-        if not 0 <= size <= self.frame_limit:
-            frame_size(self._view[self._start : self._start + _SIZE_BYTES], self.frame_limit)  # raises the error
+        if not 0 <= size <= self.frame_limit:  # raises the error
+            frame_size(self._view[self._start : self._start + _SIZE_BYTES], self.frame_limit, self.limit_setting)
         return size if here >= _SIZE_BYTES + size else -1
 
     def missing_bytes(self) -> int:

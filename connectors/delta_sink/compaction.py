@@ -28,6 +28,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sparkonce.connectors.delta_sink.features import DELTA_RS_WRITES
 from sparkonce.connectors.delta_sink.rewriting import writer_properties
+from sparkonce.connectors.delta_sink.target_size import DEFAULT_TARGET_BYTES
 from sparkonce.connectors.values.partition_values import outside, texts
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, plain
@@ -39,7 +40,6 @@ from sparkonce.offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INF
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.offset_store.tables import load_table
 
-DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 MAX_ATTEMPTS = 5
 """How often one partition is tried when others change its files."""
 CLAIM_MS = 15 * 60 * 1000

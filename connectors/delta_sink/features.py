@@ -31,8 +31,6 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 FIELD_ID = "delta.columnMapping.id"
 _PARQUET_ID = b"PARQUET:field_id"
 APPEND_ONLY = "delta.appendOnly"
-CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
-NTZ_FEATURE = "timestampNtz"
 _STATISTICS_LIMIT = "delta.dataSkippingNumIndexedCols"
 _STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
@@ -69,6 +67,7 @@ _WHAT = {
     "identityColumns": "identity columns",
     "variantType": "variant columns",
 }
+_ICEBERG_WITH_IDS = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")
 _WITH_IDENTITY = 6
 """The writer version of tables from before table features that includes identity columns, which delta-rs rejects."""
 _BY_FEATURE = {"delta.enableRowTracking": "rowTracking", "delta.enableInCommitTimestamps": "inCommitTimestamp"}
@@ -199,22 +198,13 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
 
 def growth_refusals(facts: TableFacts, grown: tuple[t.StructField, ...]) -> list[str]:
     """Return why ``mergeSchema`` cannot add these columns to the table."""
-    if not grown:
-        return []
-    names = ", ".join(column.name for column in grown)
-    if facts.is_mapped:
-        return [f"its columns are mapped, so only delta-spark can add or change {names}: ALTER TABLE … ADD COLUMNS"]
-    made_new = any(has_type(column.dataType, t.TimestampNTZType) for column in grown)
-    if not made_new or NTZ_FEATURE in facts.writer_features:
-        return []
-    # delta-rs then names the one feature and drops those that the older protocol had implicitly.
-    flags = [flag for flag in (APPEND_ONLY, CHANGE_DATA_FEED) if facts.is_on(flag)]
-    if not flags or facts.writer_features:
+    iceberg = next((name for name in _ICEBERG_WITH_IDS if facts.is_on(name)), None)
+    nested = [column.name for column in grown if has_type(column.dataType, (t.ArrayType, t.MapType))]
+    if iceberg is None or not nested:
         return []
     return [
-        f"the new timestamps without zone in {names} need the feature {NTZ_FEATURE}, which would disable "
-        f"{flags[0]}. First run, with delta-spark: ALTER TABLE … SET TBLPROPERTIES "
-        f"('delta.feature.{NTZ_FEATURE}' = 'supported')"
+        f"it has {iceberg}=true, with which elements of arrays and maps have ids, so only delta-spark can add or "
+        f"change {', '.join(nested)}: ALTER TABLE … ADD COLUMNS"
     ]
 
 

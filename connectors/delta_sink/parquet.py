@@ -13,6 +13,7 @@ Memory is bounded: the bytes of buffered rows and the number of open files have 
 
 from __future__ import annotations
 
+import os
 import random
 import string
 import time
@@ -242,6 +243,7 @@ class TableWriter:
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
+        self._flush_to_disk(join(self.root, file.path))
         columns = self.settings.schema.partition_columns
         self.finished.append(
             DataFile(
@@ -253,6 +255,17 @@ class TableWriter:
                 statistics=file.statistics.to_json(file.writer.writer.metadata),
             )
         )
+
+    def _flush_to_disk(self, path: str) -> None:
+        """Flush a local file: the commit is flushed, and what it names must outlive a loss of power as well."""
+        if not isinstance(self.filesystem, fs.LocalFileSystem):
+            return
+        for each in (path, os.path.dirname(path)):
+            descriptor = os.open(each, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def delete_quietly(filesystem: fs.FileSystem, path: str) -> None:

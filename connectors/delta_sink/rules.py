@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +22,10 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.lengths import DECLARED
 from sparkonce.connectors.delta_sink.types import has_type, plain_struct
-from sparkonce.connectors.sql.select import Select, check_select
 from sparkonce.options import OptionError
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.sql.select import Select
 
 CONSTRAINT = "delta.constraints."
 INVARIANT = "delta.invariants"
@@ -151,6 +153,8 @@ def _has(column: Mapping[str, Any], key: str) -> bool:
 
 def _read(text: str, table: t.StructType, kind: t.DataType) -> Expression:
     """Read an expression of a type. Raises OptionError if it must not be evaluated here, with the reason."""
+    from sparkonce.connectors.sql.select import check_select  # imported lazily: 50 ms, for few tables
+
     try:
         query = f"SELECT {text} AS {_VALUE} FROM records"  # noqa: S608  # what it may be is checked below
         select = check_select(query, plain_struct(table))

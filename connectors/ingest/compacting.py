@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from queue import Queue
 from threading import Event, Thread
 
-from sparkonce.connectors.delta_sink.compaction import DEFAULT_TARGET_BYTES, Compaction
+from sparkonce.connectors.delta_sink.compaction import Compaction
+from sparkonce.connectors.delta_sink.target_size import DEFAULT_TARGET_BYTES
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.words import counted

@@ -9,19 +9,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.config import ConfigError
-from sparkonce.exactly_once.audit import Scope
-from sparkonce.exactly_once.audit_counting import Coordinates, CoordinatesError
-from sparkonce.exactly_once.audit_report import Examined, Verdict, as_json, as_text
-from sparkonce.exactly_once.audit_table import AuditError
-from sparkonce.jobs.cli.audit_readers import examine_table
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.kafka_options import settings_from
 from sparkonce.jobs.shared.verdicts import coloured
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.options import OptionError
+
+if TYPE_CHECKING:
+    from sparkonce.exactly_once.audit_counting import Coordinates
+    from sparkonce.exactly_once.audit_report import Examined
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Examine a table; returns the exit status."""
+    from sparkonce.exactly_once.audit_counting import CoordinatesError
+    from sparkonce.exactly_once.audit_report import Verdict, as_json, as_text
+    from sparkonce.exactly_once.audit_table import AuditError
+
     try:
         examined = examine(options)
     except (UsageError, OptionError, ConfigError, CoordinatesError) as error:
@@ -71,6 +75,9 @@ def examine(options: argparse.Namespace) -> Examined:
         AuditError, OffsetStoreError: if something cannot be checked.
         UsageError, OptionError, ConfigError, CoordinatesError: if the command line cannot be used.
     """
+    from sparkonce.exactly_once.audit import Scope
+    from sparkonce.jobs.cli.audit_readers import examine_table
+
     if options.expect_all_rows and options.coordinates is None:
         raise UsageError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
     return examine_table(
@@ -85,6 +92,8 @@ def examine(options: argparse.Namespace) -> Examined:
 
 
 def _coordinates(text: str) -> Coordinates:
+    from sparkonce.exactly_once.audit_counting import Coordinates
+
     try:
         return Coordinates.parse(text)
     except ValueError as error:

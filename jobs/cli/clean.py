@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import TYPE_CHECKING
 
-from sparkonce.jobs.cli.housekeeping.orphans import FolderFile, TableFolder
 from sparkonce.jobs.shared.arguments import add_table, duration_s, show_bytes, show_columns, show_time
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.words import counted
+
+if TYPE_CHECKING:
+    from sparkonce.jobs.cli.housekeeping.orphans import FolderFile
 
 LEAST_AGE_S = 3600
 MAX_SHOWN = 20
@@ -45,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _clean(options: argparse.Namespace) -> int:
+    from sparkonce.jobs.cli.housekeeping.orphans import TableFolder
+
     folder = TableFolder.open(options.table, dict(options.storage))
     found = folder.find(options.older_than * 1000, int(time.time() * 1000))
     print(f"table {options.table}, version {found.version}; data files that its log names: {found.named}")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
-from sparkonce.connectors.delta_sink.compaction import (
-    DEFAULT_TARGET_BYTES,
-    Compaction,
-    CompactionError,
-    PartitionKey,
-    as_text,
-)
+from sparkonce.connectors.delta_sink.target_size import DEFAULT_TARGET_BYTES
 from sparkonce.jobs.shared.arguments import add_table, key_value, positive, show_bytes
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.words import counted
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.delta_sink.compaction import Compaction, PartitionKey
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compact; 1 with a message if it failed, or if a partition was skipped because of constant concurrent changes."""
+    from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError
+
     compaction = Compaction(options.table, dict(options.storage), options.target_bytes, dict(options.partition))
     try:
         return _compact(compaction, options.dry_run)
@@ -81,5 +81,7 @@ def _compact(compaction: Compaction, dry_run: bool) -> int:
 
 
 def _name(columns: tuple[str, ...], partition: PartitionKey) -> str:
+    from sparkonce.connectors.delta_sink.compaction import as_text
+
     values = zip(columns, partition, strict=True)
     return "/".join(f"{column}={as_text(value)}" for column, value in values) or "table"

@@ -1,7 +1,7 @@
 """The command `sparkonce completion`: a script for the shell, made from the declarations of all commands.
 
 The completions of an argument can depend on a word before it. Such an argument has an attribute ``completions``:
-the candidates by that word. A function in the script then looks which of the words is present.
+a function that returns the candidates by that word. A function in the script then looks which of the words is present.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-
-import shtab
+from contextlib import suppress
 
 from sparkonce.jobs.shared.exit_status import GOOD
 
@@ -25,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the script; returns the exit status."""
+    import shtab
+
     print(shtab.complete(_whole_parser(), shell=options.shell))
     return GOOD
 
@@ -36,7 +37,9 @@ def _whole_parser() -> argparse.ArgumentParser:
     for action in _actions(parser):
         completions = getattr(action, "completions", None)
         if completions is not None:
-            action.complete = _by_word_before(f"_sparkonce_{action.dest}", completions)  # type: ignore[attr-defined]
+            with suppress(ModuleNotFoundError):  # of an extra that is not installed
+                names = completions()
+                action.complete = _by_word_before(f"_sparkonce_{action.dest}", names)  # type: ignore[attr-defined]
     return parser
 
 

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkonce.connectors.ingest.configuration import Configuration, read_configuration
-from sparkonce.connectors.ingest.settings import AVAILABLE_NOW
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.options import OptionError
 from sparkonce.words import counted
@@ -23,6 +21,7 @@ from sparkonce.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sparkonce.connectors.ingest.configuration import Configuration
     from sparkonce.connectors.ingest.ingestion import Ingestion
     from sparkonce.connectors.ingest.routing import Flow
 
@@ -51,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, or start and wait; return the exit status."""
+    from sparkonce.connectors.ingest.configuration import read_configuration
+    from sparkonce.connectors.ingest.settings import AVAILABLE_NOW
+
     try:
         configuration = read_configuration(options.config, os.environ)
     except OptionError as error:

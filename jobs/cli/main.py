@@ -2,7 +2,8 @@
 
 Each subcommand is a row of `COMMANDS`: a name, a line of help, and the module whose `add_arguments(parser)` declares
 its options and whose `run(options)` does the work and returns the exit status. A module is imported only when its
-command runs, so that commands do not slow each other down. A closed output pipe ends any of them
+command runs, so that commands do not slow each other down, and imports what an extra brings only in `run`, so that its
+help needs none. A closed output pipe ends any of them
 quietly, wherever they write; a usage error is printed with the usage of its subcommand.
 """
 
@@ -15,7 +16,6 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from sparkonce.jobs.shared.command_line import run_command
-from sparkonce.jobs.shared.extras import missing_extra
 
 
 class Command(NamedTuple):
@@ -49,9 +49,6 @@ COMMANDS = (
     Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable.producer"),
     Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable.consumer"),
 )
-
-
-_HELP = frozenset({"-h", "--help"})
 
 
 class _Version(argparse.Action):
@@ -97,7 +94,7 @@ def _chosen(words: Sequence[str]) -> str | None:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     chosen = _chosen(words)
-    parser = _parser(lambda command: command.name == chosen, sparing=not _HELP.isdisjoint(words))
+    parser = _parser(lambda command: command.name == chosen)
     names = [command.name for command in COMMANDS]
     if chosen is not None and chosen not in names:
         import difflib
@@ -109,11 +106,11 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Make the parser of all commands, whose every module is loaded; of one that cannot be, the name alone."""
-    return _parser(lambda _: True, sparing=True)
+    """Make the parser of all commands, whose every module is loaded."""
+    return _parser(lambda _: True)
 
 
-def _parser(wanted: Callable[[Command], bool], *, sparing: bool) -> argparse.ArgumentParser:
+def _parser(wanted: Callable[[Command], bool]) -> argparse.ArgumentParser:
     description = "Kafka to Delta Lake, or to Kafka, with Spark, exactly once."
     parser = argparse.ArgumentParser(prog="sparkonce", description=description)
     parser.add_argument("--version", action=_Version, help="show program's version number and exit")
@@ -121,13 +118,7 @@ def _parser(wanted: Callable[[Command], bool], *, sparing: bool) -> argparse.Arg
     for command in COMMANDS:
         subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
         if wanted(command):
-            try:
-                module = import_module(f"sparkonce.{command.module}")
-            except ModuleNotFoundError as error:
-                if not sparing:
-                    raise
-                subparser.epilog = f"this command {missing_extra(error, command.name) or error}"
-                continue
+            module = import_module(f"sparkonce.{command.module}")
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
     return parser

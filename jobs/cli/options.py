@@ -9,28 +9,40 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from sparkonce.connectors.reference.tables import REFERENCES, REFUSED, WITHOUT_EFFECT, Reference, is_used
 from sparkonce.jobs.shared.exit_status import GOOD, USAGE
 from sparkonce.settings import Scope, Setting
 
+if TYPE_CHECKING:
+    from sparkonce.connectors.reference.tables import Reference
+
 NARROWEST = 60
+FORMATS = ("source", "kafka-sink", "delta-sink")
+"""The names of the references; apart, since the command line is shown without loading them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    names = {each.name: sorted({entry.name for entry in each.entries()}) for each in REFERENCES.values()}
-    formats = list(REFERENCES)
-    parser.add_argument("format", nargs="?", choices=formats, metavar="FORMAT", help="one of " + ", ".join(formats))
+    parser.add_argument("format", nargs="?", choices=FORMATS, metavar="FORMAT", help="one of " + ", ".join(FORMATS))
     name = parser.add_argument(
         "name", nargs="?", metavar="NAME", help="one option, with kafka. or without; or how several begin"
     )
-    name.completions = names  # type: ignore[attr-defined]  # for `sparkonce completion`
+    name.completions = _names  # type: ignore[attr-defined]  # for `sparkonce completion`
     parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _names() -> dict[str, list[str]]:
+    """Return the names of all options, by format."""
+    from sparkonce.connectors.reference.tables import REFERENCES
+
+    return {each.name: sorted({entry.name for entry in each.entries()}) for each in REFERENCES.values()}
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the reference; return the exit status."""
+    from sparkonce.connectors.reference.tables import REFERENCES
+
     wanted = [REFERENCES[options.format]] if options.format else list(REFERENCES.values())
     if options.name:
         return _one(wanted[0], options.name, as_json=options.json)
@@ -43,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _one(reference: Reference, name: str, *, as_json: bool) -> int:
+    from sparkonce.connectors.reference.tables import is_used
+
     entry = reference.find(name)
     beginning = [each for each in reference.entries() if each.name.lower().startswith(name.lower())]
     if entry is None and beginning:
@@ -77,6 +91,8 @@ def _listed(entries: list[Setting]) -> str:
 
 
 def _plain(entry: Setting) -> dict[str, object]:
+    from sparkonce.connectors.reference.tables import is_used
+
     return {
         "name": entry.name,
         "doc": entry.documentation,
@@ -93,6 +109,8 @@ def _plain(entry: Setting) -> dict[str, object]:
 
 def text(reference: Reference, width: int) -> str:
     """Format the reference for a terminal of this width, in characters."""
+    from sparkonce.connectors.reference.tables import REFUSED, WITHOUT_EFFECT
+
     lines = [f"{reference.title}: {reference.use.replace('`', '')}"]
     for group, entries in groups(reference):
         lines += ["", group]

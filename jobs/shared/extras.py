@@ -7,6 +7,7 @@ EXTRAS = {
     "deltalake": ("deltalake", "connectors"),
     "numba": ("numba", "connectors"),
     "numpy": ("numpy", "connectors"),
+    "obstore": ("obstore", "connectors"),
     "prometheus_client": ("prometheus-client", "connectors"),
     "py4j": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "connectors"),
@@ -32,14 +33,19 @@ EXTRAS = {
     "uvicorn": ("uvicorn", "registry-server"),
 }
 """By the name of the module: the distribution, and the extra."""
-OF_COMMANDS = {"registry": "registry-server", "ui": "ui"}
-"""Commands with an extra that brings all that they need."""
+OF_NAMES = {"peek": "spark", "registry": "registry-server", "ui": "ui", "EmbeddedRegistry": "registry-server"}
+"""Commands and public names with an extra that brings all that they need."""
 
 
-def missing_extra(error: ModuleNotFoundError, command: str | None = None) -> str | None:
-    """Return what to install for the module that was not found, or None if no extra brings it."""
+def missing_extra(error: ModuleNotFoundError, name: str | None = None) -> str | None:
+    """Return what to install for the module that was not found, or None if no extra brings it.
+
+    Args:
+        error: the error of the import.
+        name: the command, or the public name, that needs the module.
+    """
     found = EXTRAS.get((error.name or "").partition(".")[0])
     if found is None:
         return None
-    distribution, extra = found[0], OF_COMMANDS.get(command or "", found[1])
+    distribution, extra = found[0], OF_NAMES.get(name or "", found[1])
     return f"needs the package {distribution}, which is not installed: pip install 'sparkonce[{extra}]'"

@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_storage, 
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.options import OptionError
-from sparkonce.ready_file import ready_file
+from sparkonce.ready_file import ReadyFileError, ready_file
 
 DEFAULT_PORT = 8090
 LOOK_S = 0.5
@@ -53,22 +54,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name", metavar="NAME", action="append", default=[], help="another name by which browsers call it; repeatable"
     )
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token that browsers must bring")
-    parser.add_argument("--ready-file", metavar="FILE", help="where to write its address when it answers")
+    parser.add_argument(
+        "--ready-file", metavar="FILE", help="where to write its address when it answers; a start removes a former one"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; return the exit status."""
-    from sparkonce.broker_lite.embedded import BrokerStartError
-    from sparkonce.jobs.ui.server import UiStartError
-
     stopping = threading.Event()
     # Not a blocked signal with sigwait: brokers started by pages would inherit the blocking.
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
+        # First of all, as in `sparkonce broker`. Private, since the address may contain a token.
+        with ready_file(options.ready_file, private=True) as write_ready:
+            return _run(options, write_ready, stopping)
+    except ReadyFileError as error:
+        print(f"sparkonce ui: {error}", file=sys.stderr)
+        return FAILED
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(options: argparse.Namespace, write_ready: Callable[[str], None], stopping: threading.Event) -> int:
+    from sparkonce.broker_lite.embedded import BrokerStartError
+    from sparkonce.jobs.ui.server import UiStartError
+
+    try:
         _check(options)
         token = _token(options.token_file)
         with ExitStack() as stack:
-            write_ready = stack.enter_context(ready_file(options.ready_file, private=True))  # it may contain a token
             address, own_servers = _start(options, token, stack)
             write_ready(address)
             print(address, flush=True)
@@ -82,9 +97,6 @@ def run(options: argparse.Namespace) -> int:
     except (BrokerStartError, UiStartError, OSError) as error:
         print(f"sparkonce ui: {error}", file=sys.stderr)
         return FAILED
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return GOOD
 
 

@@ -79,22 +79,9 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
         if self._options.assign is not None or self._options.until_end:
             self._look_up_offsets()
         if self._options.assign is None:
-            self._wait_for_topic()
             self._consumer.subscribe([self._options.topic], listener=self)
         else:
             self._assign()
-
-    def _wait_for_topic(self) -> None:
-        """Wait until the topic exists.
-
-        A member of kafka-python 3.0 that hears of a topic while it joins may be assigned none of it, for ever.
-        """
-        while not (self._stop.requested or self._is_late):
-            if self.watch.reaches_any():  # else a signal would wait for kafka-python's time-out
-                with suppress(KafkaError):
-                    if self._consumer.partitions_for_topic(self._options.topic):
-                        return
-            time.sleep(WAIT_S)
 
     def _consume(self) -> None:
         while not self._stop.requested:
@@ -174,6 +161,9 @@ class VerifiableConsumer(VerifiableClient, ConsumerRebalanceListener):  # type: 
 
     def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
         """Report partitions that are given up, or lost."""
+        # kafka-python 3.0 forgets a join that new metadata made it begin, if that is not complete when a poll's time is
+        # over: it goes on polling, with neither partitions nor heartbeats. What is requested, it does not forget.
+        self._consumer._coordinator.request_rejoin()
         for each in revoked:
             self._assigned.pop(each.partition, None)
         if revoked:
@@ -260,8 +250,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for every record. SIGTERM and SIGINT end it in order: offsets are committed and the group is left."
     )
     parser.epilog = (
-        "exit status: 0 the end was reached or a signal came, 1 failure, 2 usage. Judge the events (--verbose) with "
-        "python -m lab.history."
+        "exit status: 0 the end was reached or a signal came, 1 failure, 2 usage. In a checkout, "
+        "python -m lab.history judges the events (--verbose)."
     )
     add_common_arguments(parser)
     reader = parser.add_mutually_exclusive_group(required=True)

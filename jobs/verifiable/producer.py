@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any
 
 from kafka import KafkaProducer
@@ -63,7 +63,8 @@ class VerifiableProducer(VerifiableClient):
     def __init__(self, options: argparse.Namespace, settings: dict[str, Any], events: EventWriter, stop: Stop) -> None:
         super().__init__(options, settings, events, stop)
         self._producer: Any = None
-        self._results: SimpleQueue[tuple[dict[str, Any], Any]] = SimpleQueue()
+        # No SimpleQueue: before Python 3.13 its `get` waits for ever if its time is over when a signal was handled.
+        self._results: Queue[tuple[dict[str, Any], Any]] = Queue()
         """Records with their metadata, or the error, as kafka-python's thread learns them."""
         self._unacknowledged = 0
         self._sent = 0
@@ -267,7 +268,7 @@ class VerifiableProducer(VerifiableClient):
             KafkaError: if it fails, or its outcome is still open at the deadline.
         """
         deadline = min(time.monotonic() + self._options.transaction_deadline, self._deadline)
-        outcome: SimpleQueue[KafkaError | None] = SimpleQueue()
+        outcome: Queue[KafkaError | None] = Queue()
 
         def make() -> None:
             while True:
@@ -312,7 +313,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"signal gives that up. It fails if no broker can be reached for {FIRST_ANSWER_S:.0f} s at the start."
     )
     parser.epilog = (
-        "exit status: 0 all records acknowledged, 1 not all, 2 usage. Judge the events with python -m lab.history."
+        "exit status: 0 all records acknowledged, 1 not all, 2 usage. In a checkout, python -m lab.history judges the "
+        "events."
     )
     add_common_arguments(parser)
     parser.add_argument(

@@ -204,11 +204,13 @@ WAYS_OUT: dict[str, dict[str, str]] = {
 NOT_SEEN = frozenset(
     {
         "AuditError",
+        "CatalogManagedError",
         "CommitConflictError",
         "ConstantError",
         "CoordinatesError",
         "JsonError",
         "LeadersChangedError",
+        "LogError",
         "LogFileMissingError",
         "LogReplacedError",
         "MissingEntryError",

@@ -7,6 +7,7 @@ answer, is an OSError: of a write, it leaves open whether the file is there.
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ LOG_FOLDER = "_delta_log"
 TEMPORARY = ".sparkonce-"
 """What the names of files begin with that are not finished: readers of a log skip names that begin with a dot."""
 
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
 Tag = tuple[object, ...]
 """What changes if a file is replaced: inode, size and modification time, or the ETag."""
 
@@ -29,6 +32,9 @@ class LogStorage(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether reading a file takes no round trip."""
+
+    def prepare(self) -> None:
+        """Make the folder and those above it, where files need some. Raises OSError."""
 
     def names(self, after: str = "") -> list[str]:
         """Return the names of the files in the folder, not below it, that sort after ``after``, in order; [] if none.
@@ -79,6 +85,14 @@ class LocalStorage:
         """See `LogStorage`."""
         return True
 
+    def prepare(self) -> None:
+        """See `LogStorage.prepare`: it is there after a loss of power, too."""
+        made = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for each in made:
+            with suppress(PermissionError):  # a folder above may be writable, and not readable
+                _flush(each.parent)
+
     def names(self, after: str = "") -> list[str]:
         """See `LogStorage.names`."""
         try:
@@ -123,17 +137,19 @@ class LocalStorage:
             os.link(temporary, self.folder / name)
         except FileExistsError:
             return False
-        except (PermissionError, NotImplementedError) as error:
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
             raise OSError(
-                error.errno if isinstance(error, OSError) else None,
-                f"the file system of {self.folder} has no hard links, or does not allow them to this user, so nothing "
-                f"can be put there only if it is absent, and two writers could replace each other's commits ({error}). "
-                "Keep the table on a file system that has them (ext4, XFS, NFS), or in an object store",
+                error.errno,
+                f"the file system of {self.folder} has no hard links, so nothing can be put there only if it is "
+                f"absent, and two writers could replace each other's commits ({error}). Keep the table on a file "
+                "system that has them (ext4, XFS, NFS), or in an object store",
             ) from error
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
-        self._flush_folder()
+        _flush(self.folder)
         return True
 
     def put(self, name: str, data: bytes) -> None:
@@ -161,9 +177,10 @@ class LocalStorage:
             raise
         return path
 
-    def _flush_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _flush(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

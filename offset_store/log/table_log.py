@@ -32,8 +32,10 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Actions, by_kind, to_lines
 from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.checkpoints import last_checkpoint
+from sparkonce.offset_store.log.creation import NewTable, left_over
 from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.protocol import catalog_feature, unreadable, unwritable
 from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing, commit_file
 from sparkonce.offset_store.log.state import (
     IN_COMMIT_TIMESTAMPS,
@@ -48,28 +50,12 @@ from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import full_disk, store_hint_or_options
 
 _log = logging.getLogger(__name__)
+_UNKNOWN = "this version of sparkonce does not know"
 
 COMMIT_ATTEMPTS = 100
 """How often the next version is tried after losing to other commits that do not conflict."""
 PUTS = 3
 """How often a put is made whose outcome is unknown."""
-NEWEST_READER_VERSION = 3
-READER_FEATURES = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-        "variantType",
-        "variantType-preview",
-        "variantShredding-preview",
-    }
-)
-"""Those that do not change how a log is read, or are supported in it."""
-_CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
 
 
 @dataclass(slots=True)
@@ -114,6 +100,29 @@ class TableLog:
                 return self._state
             return self._load(self.reader.listing(), version)
 
+    def create(self, table: NewTable) -> bool:
+        """Make version 0 of a missing table; return whether it is this one: another writer may be faster.
+
+        Raises:
+            OSError: if the store does not answer, or refuses: the table may be there, or may yet be.
+            OffsetStoreError: if the folder of its log holds something else.
+        """
+        attempt_id, storage = str(uuid.uuid4()), self.reader.storage
+        with hidden_secrets(self.storage_options):
+            names = self.reader.names()
+            if commit_file(0) in names:
+                return False
+            strange = left_over(names)
+            if strange:
+                raise OffsetStoreError(
+                    f"there is no table at {self.location}, and {self.reader.folder} is not empty: {strange[0]}"
+                    f"{', …' if len(strange) > 1 else ''}. It may be what is left of another table: look at it, and "
+                    "move it away, or use another path"
+                )
+            storage.prepare()
+            actions = table.actions(self.location, attempt_id, now_ms(), engine_info())
+            return self._put(0, to_lines(actions), attempt_id)
+
     def commit(self, proposal: Proposal, state: TableState) -> int:
         """Make a commit that was decided from ``state``; return its version.
 
@@ -122,6 +131,9 @@ class TableLog:
             OffsetStoreError: if the store does not answer, or refuses: the commit may have landed, or may yet.
         """
         attempt_id, lost = str(uuid.uuid4()), 0
+        what = unwritable(state.protocol)
+        if what is not None:
+            raise OffsetStoreError(f"cannot commit to the table {self.location}: it requires {what}, which {_UNKNOWN}")
         with self._errors("commit to"):
             while lost < COMMIT_ATTEMPTS:
                 version = state.version + 1
@@ -137,26 +149,32 @@ class TableLog:
         raise CommitConflictError(f"{self.location}: {COMMIT_ATTEMPTS} other commits were faster than this one")
 
     def _put(self, version: int, data: bytes, attempt_id: str) -> bool:
-        """Put a commit's file; return whether the version is ours."""
+        """Put a commit's file; return whether the version is ours.
+
+        Raises:
+            OSError: if no file of that version is there: ours may yet arrive.
+        """
         storage, name = self.reader.storage, commit_file(version)
         for left in range(PUTS if not storage.is_local else 1, 0, -1):
             try:
                 if storage.put_if_absent(name, data):
                     return True
             except OSError as error:
-                if self._is_ours(version, attempt_id):
-                    return True
+                is_ours = self._is_ours(version, attempt_id)
+                if is_ours is not None:
+                    return is_ours
                 if left == 1 or isinstance(error, PermissionError):
                     raise
             else:
-                return self._is_ours(version, attempt_id)
+                return bool(self._is_ours(version, attempt_id))
         return False
 
-    def _is_ours(self, version: int, attempt_id: str) -> bool:
+    def _is_ours(self, version: int, attempt_id: str) -> bool | None:
+        """Whether a version is this attempt's commit; None if there is none."""
         try:
             infos = self.reader.actions(version, ("commitInfo",))["commitInfo"]
         except LogFileMissingError:
-            return False
+            return None
         return any(info.get("txnId") == attempt_id for info in infos)
 
     def _followed(self) -> TableState | None:
@@ -177,7 +195,8 @@ class TableLog:
             return max(self.reader.listing(version).commits, default=version)
         while storage.tag(commit_file(version + 1)) is not None:
             version += 1
-        return version
+        hole = storage.tag(commit_file(version + 2)) is not None
+        return version + 2 if hole else version  # a commit that filled the hole would be in the past of later ones
 
     def _keep(self, state: TableState) -> None:
         tag = self.reader.storage.tag(commit_file(state.version))
@@ -250,16 +269,12 @@ class TableLog:
 
     def _readable(self, state: TableState) -> TableState:
         """Return the state of a table whose log this version can read. Raises OffsetStoreError for another."""
-        protocol = state.protocol
-        unknown = sorted(protocol.reader_features - READER_FEATURES)
-        managed = next((name for name in unknown if name in _CATALOG_MANAGED), None)
-        if managed is not None:
-            raise CatalogManagedError(f"the table {self.location}: a catalog makes its commits (the feature {managed})")
-        if unknown or protocol.min_reader_version > NEWEST_READER_VERSION:
-            what = f"feature {unknown[0]}" if unknown else f"version {protocol.min_reader_version}"
-            raise OffsetStoreError(
-                f"the table {self.location} requires the reader {what}, which sparkonce does not know"
-            )
+        feature = catalog_feature(state.protocol)
+        if feature is not None:
+            raise CatalogManagedError(f"the table {self.location}: a catalog makes its commits (the feature {feature})")
+        what = unreadable(state.protocol)
+        if what is not None:
+            raise OffsetStoreError(f"the table {self.location} requires {what}, which {_UNKNOWN}")
         return state
 
     @contextmanager

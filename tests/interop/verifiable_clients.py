@@ -15,16 +15,25 @@ DEADLINE_S = 120.0
 
 
 class Client:
-    """One process; its events go to `file`, as a shell's redirection would put them there."""
+    """One process; its events go to `file`, as a shell's redirection would put them there.
 
-    def __init__(self, module: str, file: Path, *arguments: str) -> None:
+    Args:
+        module: which client.
+        file: its output.
+        arguments: its command line.
+        patch: Python that runs before it.
+    """
+
+    def __init__(self, module: str, file: Path, *arguments: str, patch: str = "") -> None:
         self.file = file
         self.counts: dict[str, int] = {}
         """How many events of each name have come."""
         self._news = threading.Condition()
         self._ended = False
+        module = f"sparkonce.jobs.verifiable.{module.removeprefix('verifiable_')}"
+        program = f"import sys\n{patch}\nfrom {module} import main\nsys.exit(main(sys.argv[1:]))"
         self._child = subprocess.Popen(
-            [sys.executable, "-m", f"sparkonce.jobs.verifiable.{module.removeprefix('verifiable_')}", *arguments],
+            [sys.executable, *(["-c", program] if patch else ["-m", module]), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,6 +7,9 @@ older, and is read again. delta-spark then goes on with the newest, and with the
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkonce.offset_store.log.checkpoints import write_checkpoint
+from sparkonce.offset_store.log.cleanup import clean_up
 from sparkonce.offset_store.log.storage import LOG_FOLDER
 from tests.lab.checkpoint_tables import (
     ALTERED,
@@ -25,6 +29,7 @@ from tests.lab.checkpoint_tables import (
     readings,
     spark_rows,
     state_at,
+    version_of_name,
 )
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -47,7 +52,9 @@ def test_a_table_is_the_same_after_our_checkpoint_alone(
         refused |= {name for name, found in before.items() if isinstance(found, str)}
         checkpoint(table, copy, version)
         keep_only(copy, version)
-        assert readings(copy) == before, version
+        for reader, found in readings(copy).items():
+            # delta-rs does not read deletion vectors by delta-spark's checkpoints without statistics; by ours it may.
+            assert found == before[reader] or isinstance(before[reader], str), (version, reader)
         if (last - version) % SPARKS_SHARE == 0:
             rows = spark_rows(delta_spark, table, row_ids=recipe.row_ids, version=version)
             assert spark_rows(delta_spark, copy, row_ids=recipe.row_ids) == rows, version
@@ -89,3 +96,39 @@ def goes_on(spark: SparkSession, table: Path, copy: Path, recipe: Recipe) -> Non
         assert spark_rows(spark, copy) == spark_rows(spark, table)
     written = list(log_of(copy).listing().checkpoints)
     assert len(written) > 1, written
+
+
+@pytest.mark.parametrize("name", ["plain", "V2 json", "parts"])
+def test_clean_up_leaves_what_delta_spark_leaves(delta_spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """delta-spark deletes expired versions up to a checkpoint that has not expired; the protocol keeps these."""
+    (recipe,) = [each for each in RECIPES if each.name == name]
+    table = tmp_path / "table"
+    recipe.make(delta_spark, table)
+    last = log_of(table).listing().commits[-1]
+    now_ms = int(time.time() * 1000)
+    deleted = 0
+    checkpoints = log_of(table).listing().checkpoints
+    for expired in (2, 3, 4, 6):
+        ours, theirs = (shutil.copytree(table, tmp_path / f"{who}-{expired}") for who in ("ours", "theirs"))
+        for path in (ours, theirs):
+            age(path, expired, now_ms)
+        deleted += clean_up(log_of(ours), state_at(ours, last), now_ms=now_ms).deleted
+        deltas = delta_spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(delta_spark._jsparkSession, str(theirs))
+        deltas.doLogCleanup(deltas.unsafeVolatileSnapshot(), delta_spark._jvm.scala.Option.empty())
+        assert log_files(ours) >= log_files(theirs), expired
+        assert log_files(ours) == log_files(theirs) or expired not in checkpoints, expired
+        assert spark_rows(delta_spark, ours) == spark_rows(delta_spark, table)
+    assert deleted > 0
+
+
+def age(path: Path, expired: int, now_ms: int) -> None:
+    """Make files of versions up to one, and all sidecars, 40 days old."""
+    for each in (path / LOG_FOLDER).rglob("*"):
+        version = version_of_name(each.name)
+        if each.is_file() and (each.parent.name == "_sidecars" or (version is not None and version <= expired)):
+            os.utime(each, (now_ms / 1000 - 40 * 86_400,) * 2)
+
+
+def log_files(path: Path) -> set[str]:
+    folder = path / LOG_FOLDER
+    return {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}

@@ -115,10 +115,21 @@ def test_what_needs_spark_names_the_extra(base: Path) -> None:
     )
 
 
-def test_the_fixture_of_a_broker_needs_no_extra(base: Path) -> None:
-    (base / "test_fixture.py").write_text("def test_it(kafka_broker):\n    assert kafka_broker.bootstrap_servers\n")
-    done = run(base, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fixture.py")
-    assert done.returncode == 0, done.stdout + done.stderr
+FIXTURES = """
+def test_a_broker(kafka_broker):
+    assert kafka_broker.bootstrap_servers
+
+def test_a_registry(schema_registry):
+    assert schema_registry.url
+"""
+
+
+def test_the_fixture_of_a_broker_needs_no_extra_and_that_of_a_registry_names_its_own(base: Path) -> None:
+    (base / "test_fixtures.py").write_text(FIXTURES)
+    done = run(base, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fixtures.py")
+    assert done.stdout.splitlines()[-1].startswith("1 passed, 1 error in "), done.stdout + done.stderr
+    assert "sparkonce.EmbeddedRegistry needs the package uvicorn, which is not installed: " in done.stdout
+    assert "pip install 'sparkonce[registry-server]'" in done.stdout
 
 
 def test_the_command_runs_where_the_environment_is_not_activated(installed: Path) -> None:
@@ -150,15 +161,10 @@ def test_what_makes_the_pages_of_the_reference_is_not_installed(installed: Path)
     assert [path for path in sources if "Generated from the code" in path.read_text()] == []
 
 
-def test_each_command_has_help_also_without_the_extra_that_it_needs(base: Path) -> None:
+def test_each_command_shows_its_arguments_also_without_the_extra_that_it_needs(base: Path) -> None:
     done = run(base, "-c", HELP_OF_ALL)
     assert (done.returncode, done.stderr) == (0, "")
-    shown = " ".join(done.stdout.split())
-    needed = re.compile(
-        r"this command needs the package (\S+), which is not installed: pip install 'sparkonce\[(\w+)\]'"
-    )
-    said = [extra for _, extra in needed.findall(shown)]
-    assert {"connectors", "spark", "completion"} <= set(said) <= set(declared())
+    assert "--coordinates PARTITION,OFFSET[,TOPIC]" in done.stdout, "of sparkonce audit"
 
 
 def test_records_are_sent_by_command(base: Path) -> None:
@@ -178,10 +184,16 @@ def test_the_verifiable_clients_need_no_extra(base: Path) -> None:
     assert sorted(event["value"] for event in events if event["name"] == "record_data") == ["0", "1", "2"]
 
 
-def test_a_command_that_needs_an_extra_ends_with_2(base: Path) -> None:
-    done = run(base, "-m", "sparkonce.jobs.cli.main", "audit", "/t")
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [(("audit", "/t"), "connectors"), (("peek", "t", "--bootstrap-servers", "localhost:1"), "spark")],
+)
+def test_a_command_that_needs_an_extra_ends_with_2_and_names_all_that_it_needs(
+    words: tuple[str, ...], extra: str, base: Path
+) -> None:
+    done = run(base, "-m", "sparkonce.jobs.cli.main", *words)
     assert done.returncode == 2
-    assert "pip install 'sparkonce[connectors]'" in done.stderr
+    assert f"pip install 'sparkonce[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

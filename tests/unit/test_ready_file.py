@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import gc
+import logging
+import sys
 from pathlib import Path
 
 import pytest
 
+from sparkonce.broker_lite import __main__ as broker
+from sparkonce.jobs.ui import cli as ui
 from sparkonce.ready_file import ReadyFileError, ready_file
+from sparkonce.registry_lite import __main__ as registry
 
 
 @pytest.mark.parametrize("private", [True, False])
@@ -55,3 +62,23 @@ def test_without_a_path_nothing_happens(tmp_path: Path, monkeypatch: pytest.Monk
     with ready_file(None) as write:
         write("localhost:1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_removes_that_of_a_former_one_before_it_loads_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    path = tmp_path / "ready"
+    for program, loaded, options in (
+        (broker, "sparkonce.kafka.protocol.light_start", ()),
+        (registry, "sparkonce.registry_lite.embedded", ("--bootstrap-servers", "localhost:1")),
+        (ui, "sparkonce.broker_lite.embedded", ("--bootstrap-servers", "localhost:1")),
+    ):
+        path.write_text("localhost:1")
+        monkeypatch.setitem(sys.modules, loaded, None)  # that it is loaded is an error
+        parser = argparse.ArgumentParser()
+        program.add_arguments(parser)
+        with pytest.raises(ImportError):
+            program.run(parser.parse_args(["--ready-file", str(path), *options]))
+        assert not path.exists(), program

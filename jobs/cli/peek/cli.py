@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.jobs.cli.peek.clients import SERVERS, add_registry, kafka_and_registry, open_registry
-from sparkonce.jobs.cli.peek.showing import FORMS, JSON, PRETTY, RAW, TABLE
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, positive, timestamp_ms, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.kafka.protocol.errors import KafkaError
@@ -29,6 +28,7 @@ SAMPLES = 1000
 AT_ONCE = 500
 """The number of records decoded together."""
 ALL = "all"
+TABLE, PRETTY, JSON, RAW = FORMS = ("table", "pretty", "json", "raw")
 _WORDS = {"earliest": (0, False), "beginning": (0, False), "latest": (0, True), "end": (0, True)}
 
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 
 from sparkonce.jobs.cli.peek.decoding import Cell, Decoded, Form, document, guessed, iso
 
-TABLE, PRETTY, JSON, RAW = "table", "pretty", "json", "raw"
-FORMS = (TABLE, PRETTY, JSON, RAW)
 MAX_BYTES_SHOWN = 256
 """The number of bytes of a binary value in a table or a block; other forms have all."""
 MAX_KEY, MAX_HEADERS = 40, 60

@@ -215,6 +215,10 @@ class ProtocolError(Exception):
     """A peer's bytes do not follow the protocol; the message says where and what was expected."""
 
 
+class FrameSizeError(ProtocolError):
+    """A frame's size is negative, or beyond the limit."""
+
+
 class UnsupportedVersionError(ProtocolError):
     """A request of an API or of a version that is not served."""
 

@@ -12,7 +12,7 @@ import struct
 from typing import NamedTuple
 
 from sparkonce.kafka.protocol.apis import FLEXIBLE, ApiKey, is_flexible
-from sparkonce.kafka.protocol.errors import ProtocolError, UnsupportedVersionError
+from sparkonce.kafka.protocol.errors import FrameSizeError, ProtocolError, UnsupportedVersionError
 from sparkonce.kafka.protocol.primitives import Buffer, Reader, put_string
 
 SIZE = struct.Struct(">i")
@@ -115,11 +115,16 @@ def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple
     return correlation_id, reader.position
 
 
-def frame_size(size_bytes: Buffer, limit: int) -> int:
-    """Read the four size bytes of a frame. Raises ProtocolError if the size is negative or beyond `limit` bytes."""
+def frame_size(size_bytes: Buffer, limit: int, setting: str | None = None) -> int:
+    """Read the four size bytes of a frame.
+
+    Raises:
+        FrameSizeError: if the size is negative or beyond `limit` bytes, which `setting` says.
+    """
     (size,) = SIZE.unpack(size_bytes)
     if not 0 <= size <= limit:
-        raise ProtocolError(f"frame of {size} bytes; at most {limit} are accepted here{_hint(bytes(size_bytes))}")
+        said = f" ({setting})" if setting else ""
+        raise FrameSizeError(f"frame of {size} bytes; at most {limit} are accepted{said}{_hint(bytes(size_bytes))}")
     return int(size)
 
 

@@ -304,12 +304,13 @@ def test_a_disk_that_fails_is_told_in_the_log(
     assert "API_VERSIONS from 127.0.0.1" in caplog.text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("seed", "faulty"), [*((seed, False) for seed in range(4)), (0, True)])
 def test_answers_keep_the_order_of_their_requests(
-    kafka_broker: EmbeddedBroker, clients: list[Client], monkeypatch: pytest.MonkeyPatch, seed: int
+    kafka_broker: EmbeddedBroker, clients: list[Client], monkeypatch: pytest.MonkeyPatch, seed: int, faulty: bool
 ) -> None:
     """Writes that wait for followers overlap, and may be ready in any order; some are ready at once, some unanswered.
 
+    So they do while a fault looks at them.
     The last one fails at once in a way that closes the connection, which is its turn like any response.
     """
     rng = random.Random(seed)
@@ -330,6 +331,8 @@ def test_answers_keep_the_order_of_their_requests(
         return None if number in silent else [b"%d" % number]
 
     monkeypatch.setattr(dispatch, "handle", handle)
+    if faulty:
+        kafka_broker.faults.throttle(bytes_per_s=1 << 40, api="Produce")
     client = clients[0]
     for number in range(count):
         client.correlation_id = number - 1

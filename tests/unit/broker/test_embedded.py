@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -353,25 +354,25 @@ def test_the_command_line_can_put_a_file_right_and_wrong(tmp_path: Path) -> None
 
 def test_a_broker_process_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
-        "import os, signal; from sparkonce import EmbeddedBroker\n"
-        "broker = EmbeddedBroker('data', process=True)\n"
-        "print(broker.pid, flush=True)\n"
+        "import os, signal, tempfile; from sparkonce import EmbeddedBroker\n"
+        "tempfile.tempdir = os.getcwd()\n"
+        "named, temporary = EmbeddedBroker('data', process=True), EmbeddedBroker(process=True)\n"
+        "print(named.pid, temporary.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     parent = start("-c", code, cwd=tmp_path)
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        pass  # it has ended already
-    else:
-        try:
-            assert select.select([process], [], [], DEADLINE_S)[0], "the broker outlives its parent"
-        finally:
-            os.close(process)
+    pids = map(int, parent.stdout.readline().split())
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended already
+            process = os.pidfd_open(pid)
+            try:
+                assert select.select([process], [], [], DEADLINE_S)[0], "the broker outlives its parent"
+            finally:
+                os.close(process)
     parent.communicate(timeout=DEADLINE_S)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert list(tmp_path.iterdir()) == [tmp_path / "data"], "the temporary folder of the other is left"
 
 
 def connect_from(port: int, server: socket.socket) -> None:

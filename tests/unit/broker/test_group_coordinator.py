@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -205,7 +206,7 @@ def test_an_empty_group_becomes_one_of_the_other_kind(world: World) -> None:
     assert start(world).states() == {"g": ("Empty", "classic")}
 
 
-def test_members_of_one_kind_are_strangers_to_the_other_apis(world: World) -> None:
+def test_members_of_one_kind_are_strangers_to_the_other_apis(world: World, caplog: pytest.LogCaptureFixture) -> None:
     asker = start(world)
     asker.heartbeat()
     beat = asker.ask(ApiKey.HEARTBEAT, 3, group_id="g", generation_id=2, member_id="m", group_instance_id=None)
@@ -217,6 +218,10 @@ def test_members_of_one_kind_are_strangers_to_the_other_apis(world: World) -> No
     asker.settle_classic("classic")
     (other,) = asker.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["classic"]).groups
     assert ErrorCode(other.error_code) is ErrorCode.GROUP_ID_NOT_FOUND
+    for _ in range(2):
+        assert ErrorCode(asker.heartbeat(group_id="classic").error_code) is ErrorCode.GROUP_ID_NOT_FOUND
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said.startswith("group classic: a consumer of the protocol of KIP-848 (group.protocol=consumer) is refused")
     assert asker.states() == {"classic": ("Stable", "classic"), "g": ("Stable", "consumer")}
     filtered = asker.ask(ApiKey.LIST_GROUPS, 5, states_filter=["stable"], types_filter=["CONSUMER"])
     assert [(each.group_id, each.protocol_type) for each in filtered.groups] == [("g", "consumer")]

@@ -477,12 +477,27 @@ def test_answers_that_are_not_read_hold_a_bounded_memory(
     wait_until(kafka_broker, lambda: table.memory.used == 0)
 
 
-def test_the_frame_limit_is_a_setting() -> None:
+def test_the_frame_limit_is_a_setting_which_is_named_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedBroker(config={"socket.request.max.bytes": 1024}) as broker:
-        client = Client(broker)
-        client.socket.sendall(struct.pack(">i", 1025))
-        assert client.is_closed()
-        client.close()
+        for _ in range(3):
+            client = Client(broker)
+            client.socket.sendall(struct.pack(">i", 1025))
+            assert client.is_closed()
+            client.close()
+    (line,) = [each for each in lines(caplog).splitlines() if "closing connection" in each]
+    assert line.startswith("closing connection from 127.0.0.1:"), line
+    assert line.endswith(": frame of 1025 bytes; at most 1024 are accepted (socket.request.max.bytes)"), line
+
+
+def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now_ms = [0]
+    log = refusal_log.RefusalLog(lambda: now_ms[0])
+    assert [log.note(f"{subject} {number}", subject) for number in range(2) for subject in "ab"] == [True] * 2 + [
+        False
+    ] * 2
+    now_ms[0] = 60_000
+    assert log.note("a 2", "a")
+    assert lines(caplog).splitlines() == ["a 0", "b 0", "2 more lines like these", "a 2"]
 
 
 def test_connections_of_one_address_are_bounded() -> None:
@@ -504,7 +519,7 @@ def test_log_lines_are_bounded(
     monkeypatch.setattr(refusal_log, "MAX_REFUSALS_LOGGED_PER_MINUTE", 3)
     for _ in range(10):
         bad = Client(kafka_broker)
-        bad.socket.sendall(b"\xff" * 8)
+        bad.socket.sendall(struct.pack(">ib", 1, 0))  # too short for a header
         assert bad.is_closed()
         bad.close()
     assert lines(caplog).count("closing connection") == 3

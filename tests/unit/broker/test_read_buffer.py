@@ -35,7 +35,7 @@ def test_what_waits_keeps_its_bytes_and_all_memory_is_given_back(
     """Some requests wait, and take the buffer along; two connections share what neither owns."""
     table = ConnectionTable(BrokerConfig.of({}), NO_LOOP, lambda: 0, str)
     table.memory.limit = limit
-    buffer, other = ReadBuffer(table, "a", 100 << 20), ReadBuffer(table, "b", 100 << 20)
+    buffer, other = ReadBuffer(table, "a", 100 << 20, ""), ReadBuffer(table, "b", 100 << 20, "")
     stream = b"".join(frame(number, size) for number, (size, _) in enumerate(frames))
     position = number = turn = 0
     waiting: list[tuple[int, memoryview, int]] = []

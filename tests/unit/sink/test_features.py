@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError
-from sparkonce.connectors.delta_sink.features import SAFE
+from sparkonce.connectors.delta_sink.features import SAFE, TableFacts, growth_refusals
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.offset_store.locations import Location
@@ -512,13 +512,14 @@ def test_a_null_in_a_mapped_column_is_told_by_its_name(tmp_path: Path) -> None:
         query.tasks(rows=[{"v": None}])
 
 
-def test_mapped_tables_do_not_grow(tmp_path: Path) -> None:
-    query = Query(tmp_path, mergeSchema="true", schema=t.StructType([*PLAIN.fields, column("new")]))
-    actions = table_actions(MAPPED, versions=(2, 5), configuration={"delta.columnMapping.mode": "name"})
-    make_table(query.table, *actions)
-    query.log(0, 10)
-    with pytest.raises(TableError, match="only delta-spark can add or change new"):
-        query.writer().begin()
+def test_ids_of_elements_are_left_to_delta_spark() -> None:
+    """With Iceberg compatibility elements of arrays and maps have ids, too."""
+    configuration = (("delta.enableIcebergCompatV2", "true"),)
+    facts = TableFacts("id", MAPPED.json(), (), configuration, ("columnMapping", "icebergCompatV2"), 7)
+    nested = t.StructField("n", t.StructType([t.StructField("a", t.ArrayType(t.LongType()))]))
+    (why,) = growth_refusals(facts, (column("flat"), nested))
+    assert "only delta-spark can add or change n: ALTER TABLE" in why
+    assert not growth_refusals(facts, (column("flat"),))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
-from deltalake.transaction import AddAction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
@@ -24,6 +23,10 @@ from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, Tabl
 from sparkonce.connectors.delta_sink.partitions import directory, split
 from sparkonce.connectors.delta_sink.schema import Required, SchemaError, WriteSchema, is_part_of, reshape
 from sparkonce.connectors.delta_sink.statistics import StatisticsCollector, parse_paths
+from sparkonce.connectors.delta_sink.target import add_action
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.table_log import TableLog
 from tests.cases import each_case
 from tests.chance import examples
 
@@ -46,12 +49,9 @@ def write_files(root: Path, batches: list[pa.RecordBatch], setup: FileSettings) 
 
 def load(root: Path, files: list[DataFile], schema: pa.Schema, by: tuple[str, ...] = ()) -> pa.Table:
     """Commit the files to a table, and read it back with delta-rs."""
-    table = DeltaTable.create(root, Schema.from_arrow(schema), partition_by=list(by))
-    adds: list[Any] = [
-        AddAction(each.path, each.size, each.partition_values, each.modification_time_ms, True, each.statistics)
-        for each in files
-    ]
-    table.create_write_transaction(adds, "append", table.schema(), partition_by=list(by))
+    DeltaTable.create(root, Schema.from_arrow(schema), partition_by=list(by))
+    log = TableLog(Location.parse(str(root)))
+    log.commit(Proposal(files=[add_action(each) for each in files]), log.state())
     return DeltaTable(root).to_pyarrow_table()
 
 

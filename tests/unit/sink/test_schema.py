@@ -16,6 +16,8 @@ from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.schema import SchemaError, check_partition_columns, table_schema, write_schema
 from sparkonce.connectors.delta_sink.table import ResultTable, TableError
 from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.log.creation import NewTable
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.options import OptionError
 from tests.cases import each_case
 
@@ -158,13 +160,15 @@ def test_a_missing_table_is_made_once(tmp_path: Path) -> None:
 
 def test_two_drivers_may_make_the_table_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = struct("a int")
-    original = DeltaTable.create
+    original = TableLog.create
 
-    def beaten(*args: Any, **kwargs: Any) -> DeltaTable:
-        original(*args, **kwargs)
-        return original(*args, **kwargs)
+    def beaten(self: TableLog, table: NewTable) -> bool:
+        assert original(self, table)
+        found = original(self, table)
+        assert not found
+        return found
 
-    monkeypatch.setattr(DeltaTable, "create", beaten)
+    monkeypatch.setattr(TableLog, "create", beaten)
     assert ResultTable(options(tmp_path), query).snapshot().version == 0
 
 
