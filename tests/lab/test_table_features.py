@@ -47,20 +47,6 @@ class Feature:
 
 
 FEATURES = [
-    Feature("appendOnly", {"delta.appendOnly": "true"}, keeps_rows=True, compacts=True),
-    Feature("v2Checkpoint", {"delta.checkpointPolicy": "v2"}, compacts=True),
-    Feature("vacuumProtocolCheck", {"delta.feature.vacuumProtocolCheck": "supported"}),
-    Feature("checkpointProtection", {"delta.feature.checkpointProtection": "supported"}),
-    Feature("domainMetadata", {"delta.feature.domainMetadata": "supported"}),
-    Feature("inCommitTimestamp", {"delta.enableInCommitTimestamps": "true"}),
-    Feature(
-        "inCommitTimestamp, later",
-        before=["ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"],
-    ),
-    Feature(
-        "inCommitTimestamp, between",
-        between=["ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"],
-    ),
     Feature("rowTracking", {"delta.enableRowTracking": "true"}),
     Feature("rowTracking, supported", {"delta.feature.rowTracking": "supported"}),
     Feature(
@@ -81,6 +67,20 @@ FEATURES = [
         columns="id int, text string",
         before=["ALTER TABLE {t} ALTER COLUMN id TYPE bigint"],
     ),
+    Feature("inCommitTimestamp", {"delta.enableInCommitTimestamps": "true"}),
+    Feature(
+        "inCommitTimestamp, later",
+        before=["ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"],
+    ),
+    Feature(
+        "inCommitTimestamp, between",
+        between=["ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"],
+    ),
+    Feature("appendOnly", {"delta.appendOnly": "true"}, keeps_rows=True, compacts=True),
+    Feature("v2Checkpoint", {"delta.checkpointPolicy": "v2"}, compacts=True),
+    Feature("vacuumProtocolCheck", {"delta.feature.vacuumProtocolCheck": "supported"}),
+    Feature("checkpointProtection", {"delta.feature.checkpointProtection": "supported"}),
+    Feature("domainMetadata", {"delta.feature.domainMetadata": "supported"}),
 ]
 
 
@@ -99,8 +99,8 @@ def test_ours_writes_beside_delta_spark(delta_spark: SparkSession, tmp_path: Pat
         turn.ours()
         turn.theirs()
         turn.ours(replace=not feature.keeps_rows)
+        turn.ours(merge=True)
         turn.theirs()
-        turn.ours()
     turn.judge()
     if not feature.compacts:
         with pytest.raises(CompactionError, match=r"does not write: .*\. Merge them with delta-spark"):
@@ -126,8 +126,12 @@ class _Turns:
         for statement in self.feature.before:
             self.sql(statement)
 
-    def ours(self, *, replace: bool = False) -> None:
+    def ours(self, *, replace: bool = False, merge: bool = False) -> None:
+        """Write a batch; with ``merge`` one that adds a column."""
         self.query.replace = replace
+        if merge:
+            self.query.options["mergeSchema"] = "true"
+            self.query.schema = t.StructType([*SCHEMA.fields, t.StructField("more", t.LongType())])
         new = self._new("ours")
         self.query.write(self.batch_id, [{"id": key, "text": text} for key, text in new.items()])
         self.batch_id += 1
@@ -175,7 +179,7 @@ class _Turns:
         history = self.spark.sql(f"DESCRIBE HISTORY delta.`{table}`").orderBy("version").collect()
         newest = max(log_of(table).listing().commits)
         assert [row.version for row in history] == [*range(self.first_version, newest + 1)]
-        ours = [row for row in history if (row.engineInfo or "").startswith("sparkonce")]
+        ours = [row for row in history if (row.engineInfo or "").startswith("sparkonce") and row.operation == "WRITE"]
         assert [row.operation for row in ours].count("WRITE") >= 2
         assert [row.isBlindAppend for row in ours] == [row.operationParameters["mode"] == "Append" for row in ours]
         self._judge_timestamps(history)

@@ -19,7 +19,7 @@ from sparkonce.connectors.delta_sink.features import SAFE, TableFacts, growth_re
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.log.table_log import READER_FEATURES
+from sparkonce.offset_store.log.protocol import READER_FEATURES
 from sparkonce.options import OptionError
 from tests.unit.sink.query_by_hand import SCHEMA, Query, delete_row, make_table, table_actions
 
