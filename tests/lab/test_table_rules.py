@@ -24,8 +24,15 @@ from sparkonce.offset_store.log.table_log import TableLog
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(600)]
 
+
+def columns_of(text: str) -> t.StructType:
+    found = t.StructType.fromDDL(text)
+    assert isinstance(found, t.StructType)
+    return found
+
+
 COLUMNS = "v BIGINT, i INT, t STRING, d DATE, f DOUBLE, m DECIMAL(10,2), b BOOLEAN, s STRUCT<x: INT>"
-QUERY = t.StructType.fromDDL(COLUMNS)
+QUERY = columns_of(COLUMNS)
 ROWS = [
     "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
     "1, 1, 'a', DATE'2024-02-29', 0.1, 0.10, true, named_struct('x', 1)",
@@ -164,7 +171,7 @@ def test_defaults_are_those_of_delta_spark(delta_spark: SparkSession, tmp_path: 
     properties = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
     path = tmp_path / "defaults"
     name = created(delta_spark, path, f"v BIGINT, {columns}", properties)
-    query = t.StructType.fromDDL("v BIGINT")
+    query = columns_of("v BIGINT")
     stored = ours(shape(path, query), pa.RecordBatch.from_pylist([{"v": 1}]))
     assert stored is not None
     delta_spark.sql(f"INSERT INTO {name} (v) VALUES (1)")
@@ -176,7 +183,7 @@ def test_texts_are_stored_as_by_delta_spark(delta_spark: SparkSession, tmp_path:
     for kind in ("CHAR(3)", "VARCHAR(3)"):
         path = tmp_path / kind[:-3].lower()
         name = created(delta_spark, path, f"s {kind}")
-        query, found = t.StructType.fromDDL("s STRING"), []
+        query, found = columns_of("s STRING"), []
         schema = shape(path, query)
         for text in TEXTS:
             stored = ours(schema, pa.RecordBatch.from_pylist([{"s": text}], pa.schema([("s", pa.string())])))
