@@ -24,15 +24,18 @@ from sparkonce.offset_store.log.table_log import TableLog
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(600)]
 
-
-def columns_of(text: str) -> t.StructType:
-    found = t.StructType.fromDDL(text)
-    assert isinstance(found, t.StructType)
-    return found
-
-
 COLUMNS = "v BIGINT, i INT, t STRING, d DATE, f DOUBLE, m DECIMAL(10,2), b BOOLEAN, s STRUCT<x: INT>"
-QUERY = columns_of(COLUMNS)
+KINDS = [
+    t.LongType(),
+    t.IntegerType(),
+    t.StringType(),
+    t.DateType(),
+    t.DoubleType(),
+    t.DecimalType(10, 2),
+    t.BooleanType(),
+    t.StructType([t.StructField("x", t.IntegerType())]),
+]
+QUERY = t.StructType([t.StructField(name, kind) for name, kind in zip("vitdfmbs", KINDS, strict=True)])
 ROWS = [
     "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
     "1, 1, 'a', DATE'2024-02-29', 0.1, 0.10, true, named_struct('x', 1)",
@@ -171,7 +174,7 @@ def test_defaults_are_those_of_delta_spark(delta_spark: SparkSession, tmp_path: 
     properties = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
     path = tmp_path / "defaults"
     name = created(delta_spark, path, f"v BIGINT, {columns}", properties)
-    query = columns_of("v BIGINT")
+    query = t.StructType(QUERY.fields[:1])
     stored = ours(shape(path, query), pa.RecordBatch.from_pylist([{"v": 1}]))
     assert stored is not None
     delta_spark.sql(f"INSERT INTO {name} (v) VALUES (1)")
@@ -183,7 +186,7 @@ def test_texts_are_stored_as_by_delta_spark(delta_spark: SparkSession, tmp_path:
     for kind in ("CHAR(3)", "VARCHAR(3)"):
         path = tmp_path / kind[:-3].lower()
         name = created(delta_spark, path, f"s {kind}")
-        query, found = columns_of("s STRING"), []
+        query, found = t.StructType([t.StructField("s", t.StringType())]), []
         schema = shape(path, query)
         for text in TEXTS:
             stored = ours(schema, pa.RecordBatch.from_pylist([{"s": text}], pa.schema([("s", pa.string())])))
