@@ -20,6 +20,7 @@ NEWS_KINDS = (*STATE_KINDS, "commitInfo", "add", "remove")
 """What `changes` looks at in a commit."""
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
+CLUSTERING_DOMAIN = "delta.clustering"
 RESTORE = "RESTORE"
 
 
