@@ -355,6 +355,7 @@ class ResultTable(SnapshotSource):
                 facts.partition_columns,
                 merge=self._options.merge_schema,
                 mapped=facts.is_mapped,
+                rules=facts.rules,
             )
         except SchemaError as error:
             raise SchemaError(f"{where}: {error}") from error
@@ -365,7 +366,7 @@ class ResultTable(SnapshotSource):
             raise TableError(
                 f"the folder of the table {where} cannot be written to by this user: change its permissions"
             )
-        return found
+        return replace(found, write_schema=replace(found.write_schema, clustering=facts.clustering_columns))
 
 
 def _lower(names: Sequence[str]) -> list[str]:

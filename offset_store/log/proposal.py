@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkonce.offset_store.log.actions import Action, AddFile
-from sparkonce.offset_store.log.state import IN_COMMIT_TIMESTAMPS, ROW_TRACKING_DOMAIN, TableState
+from sparkonce.offset_store.log.state import (
+    CLUSTERING_DOMAIN,
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING_DOMAIN,
+    TableState,
+)
 from sparkonce.offset_store.log.verdict import Touched
 
 ROW_TRACKING = "rowTracking"
+_SUSPENDED = "delta.rowTrackingSuspended"
+"""While it is true, new files get no row ids: delta-spark is about to drop the feature."""
 WRITE = "WRITE"
 
 
@@ -47,6 +54,8 @@ class Proposal:
     def touched(self) -> Touched:
         """What it depends on, for `verdict.judge`."""
         domains = {str(each["domain"]) for each in self.domains}
+        if self.files:  # they have statistics of the clustering columns that there were
+            domains.add(CLUSTERING_DOMAIN)
         return Touched(self.transactions.keys(), domains, replaces=self.removed is not None)
 
     def actions(self, state: TableState, attempt_id: str, now_ms: int, engine: str) -> list[tuple[str, Action]]:
@@ -91,7 +100,7 @@ class Proposal:
     def _adds(self, state: TableState) -> list[tuple[str, Action]]:
         adds: list[tuple[Action, int]] = [(file.to_action(), file.rows) for file in self.files]
         adds += [(add, 0 if "baseRowId" in add else rows_of(add) or 0) for add in self.restored]
-        if ROW_TRACKING not in state.protocol.writer_features:
+        if ROW_TRACKING not in state.protocol.writer_features or state.metadata.is_on(_SUSPENDED):
             return [("add", add) for add, _ in adds]
         found: list[tuple[str, Action]] = []
         row_id = state.next_row_id

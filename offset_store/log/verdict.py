@@ -7,7 +7,7 @@ delta-spark, `ConflictChecker`). `judge` looks at one commit in between, and tak
 2. it is a RESTORE: it took rows out, and may have taken out what the decision was based on: `TableRestored`;
 3. it wrote a transaction identifier that this commit writes or was decided from: `TransactionMoved`;
 4. it added or removed a file, also without a change of rows, and this commit replaces all files: `FilesChanged`;
-5. it wrote a domain that this commit writes, other than that of row ids: `DomainChanged`;
+5. it wrote a domain that this commit writes or was decided from, other than that of row ids: `DomainChanged`;
 6. else nothing: the commit may follow it.
 
 Row ids and in-commit timestamps are no conflict: both are made anew from the state that the commit will follow
