@@ -254,20 +254,23 @@ class TableLog:
             try:
                 actions = next(found)
             except LogFileMissingError as error:
-                raise OffsetStoreError(
+                raise self._unloadable(
                     f"version {version} is missing from {self.reader.folder}, and other files say that it was there: "
                     "files of _delta_log were deleted by hand, or by a clean-up at this moment"
                 ) from error
             if actions[DAMAGE]:
-                raise OffsetStoreError(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
+                raise self._unloadable(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
             yield actions
+
+    def _unloadable(self, why: str) -> OffsetStoreError:
+        return OffsetStoreError(f"cannot load the Delta table at {self.location}: {why}")
 
     @contextmanager
     def _version_named(self, version: int) -> Iterator[None]:
         try:
             yield
         except LogError as error:
-            raise OffsetStoreError(f"version {version} in {self.reader.folder} {error}") from error
+            raise self._unloadable(f"version {version} in {self.reader.folder} {error}") from error
 
     def _readable(self, state: TableState) -> TableState:
         """Return the state of a table whose log this version can read. Raises OffsetStoreError for another."""
