@@ -16,7 +16,7 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.features import FIELD_ID, MODE, PHYSICAL_NAME
 from sparkonce.offset_store.log.proposal import Proposal
-from sparkonce.offset_store.log.protocols import features_of, raised, to_action
+from sparkonce.offset_store.log.protocol_changes import features_of, raised, to_action
 from sparkonce.offset_store.log.state import TableState
 
 ADD_COLUMN = "ADD COLUMN"

@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Action
-from sparkonce.offset_store.log.protocols import lowest_protocol, to_action
+from sparkonce.offset_store.log.protocol_changes import lowest_protocol, to_action
 
 CREATE = "CREATE TABLE"
 _UNFINISHED = re.compile(r"\..*|.*\.tmp|.*#\d+")

@@ -76,14 +76,14 @@ def first_state(version: int, actions: Actions) -> TableState:
         missing = "protocol" if not protocols else "metadata"
         raise LogError(f"has no {missing}")
     empty = TableState(
-        version, _read("protocol", Protocol.of, protocols[-1]), _read("metaData", Metadata.of, metadata[-1]), {}, {}
+        version, _read("protocol", Protocol.of, protocols[-1]), _read("metadata", Metadata.of, metadata[-1]), {}, {}
     )
     return _with(empty, actions)
 
 
 def _with(state: TableState, actions: Actions) -> TableState:
     protocol = _read("protocol", Protocol.of, actions["protocol"][-1]) if actions["protocol"] else state.protocol
-    metadata = _read("metaData", Metadata.of, actions["metaData"][-1]) if actions["metaData"] else state.metadata
+    metadata = _read("metadata", Metadata.of, actions["metaData"][-1]) if actions["metaData"] else state.metadata
     transactions, domains = state.transactions, state.domains
     if actions["txn"]:
         moved = dict(_read("txn", _transaction, txn) for txn in actions["txn"])

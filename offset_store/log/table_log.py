@@ -142,6 +142,8 @@ class TableLog:
                     self._maintain(state.after(by_kind(actions, NEWS_KINDS)))
                     return version
                 landed = next(self._strict(range(version, version + 1)))
+                if proposal.alone:
+                    raise CommitConflictError(f"{self.location}: version {version} landed meanwhile")
                 conflict = judge(proposal.touched, version, landed)
                 if conflict is not None:
                     raise CommitConflictError(f"{self.location}: {conflict}")

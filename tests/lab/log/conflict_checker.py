@@ -7,6 +7,7 @@ milliseconds, where a whole commit takes a second. `whole_commit` makes one, to 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from tests.commit_pairs import FILE_ROWS, OUR_COMMITS, TABLES, TIME_MS, Line, Ours, Pair, Table
+from tests.commit_pairs import FILE_ROWS, OUR_COMMITS, OURS, TABLES, TIME_MS, Line, Ours, Pair, Table
 
 ANOTHER_TXN = "f9f7a7a2-2d55-4b0a-93cf-5a0f6c1f8d21"
 
@@ -83,6 +84,19 @@ class ConflictChecker:
         rest = [self._action(line) for line in lines if "metaData" not in line]
         try:
             txn.commit(self._seq(rest), self._operation(ours))
+        except Py4JJavaError as error:
+            return class_of(error)
+        return None
+
+    def beside(self, folder: Path, landed: Path, *, replaces: bool) -> str | None:
+        """Return the same of an append, or a replace, in the table at ``folder``, where ``landed`` comes first."""
+        txn = self._delta.DeltaLog.forTable(self.spark._jsparkSession, str(folder)).startTransaction()
+        txn.txnVersion(OURS)
+        removed = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(txn.filterFiles()) if replaces else ()
+        shutil.copy(landed, folder / "_delta_log")
+        actions = [self._action({"txn": {"appId": OURS, "version": 9}}), *(each.remove() for each in removed)]
+        try:
+            txn.commit(self._seq(actions), self._operation(OUR_COMMITS["replace" if replaces else "append"]))
         except Py4JJavaError as error:
             return class_of(error)
         return None

@@ -14,7 +14,7 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Protocol
 from sparkonce.offset_store.log.creation import NewTable
-from sparkonce.offset_store.log.protocols import lowest_protocol, merged, raised, to_action
+from sparkonce.offset_store.log.protocol_changes import lowest_protocol, merged, raised, to_action
 from sparkonce.offset_store.log.table_log import TableLog
 
 COLUMNS = t.StructType([t.StructField("k", t.LongType()), t.StructField("timestamp_ntz", t.StringType())])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from sparkonce.offset_store.log.actions import Actions
-from sparkonce.offset_store.log.verdict import Touched, judge
+from sparkonce.offset_store.log.actions import Action, Actions
+from sparkonce.offset_store.log.verdict import Conflict, Touched, judge
 from tests.commit_pairs import conflict_of, grouped, pairs
 
 ROWS = pa.table({"a": [1, 2], "p": [0, 1]})
@@ -90,8 +90,8 @@ def test_commits_of_delta_rs(tmp_path: Path) -> None:
 def test_the_mark_of_a_blind_append_is_not_looked_at() -> None:
     """delta-rs and DuckDB do not write it, and what they write is judged by its actions."""
 
-    def unmarked(touched: Touched, version: int, landed: Actions) -> object:
-        infos = [{"operation": info["operation"]} for info in landed["commitInfo"]]
+    def unmarked(touched: Touched, version: int, landed: Actions) -> Conflict | None:
+        infos: list[Action] = [{"operation": info["operation"]} for info in landed["commitInfo"]]
         return judge(touched, version, {**landed, "commitInfo": infos})
 
     for pair in pairs(1, 300):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from sparkonce.offset_store.log.actions import Action, Protocol
+from sparkonce.offset_store.log.protocol import READER_FEATURES
 
 TIMESTAMP_NTZ = "timestampNtz"
 _NTZ_TYPE = "timestamp_ntz"
@@ -26,20 +27,6 @@ _IMPLICIT = {
     "identityColumns": (1, 6),
 }
 """The versions of reader and writer from which a feature is included without being named."""
-_OF_READERS = {
-    "catalogManaged",
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-    "variantType",
-    "variantType-preview",
-    "variantShredding-preview",
-}
-"""Features that readers must support too."""
 OLDEST = Protocol(1, 2)
 
 
@@ -58,7 +45,7 @@ def raised(protocol: Protocol, features: Set[str]) -> Protocol:
     before = features_in(protocol)
     if features <= before:
         return protocol
-    of_readers = features & _OF_READERS
+    of_readers = features & READER_FEATURES
     reader = _FEATURES_READER if of_readers else protocol.min_reader_version
     return _named(reader, before | features, protocol.reader_features | of_readers)
 
@@ -101,7 +88,7 @@ def _named(reader: int, writer_features: Set[str], reader_features: Set[str]) ->
     """Return a protocol that names its features; readers that name theirs must name all of them that concern them."""
     if reader < _FEATURES_READER:
         return Protocol(reader, _FEATURES_WRITER, frozenset(), frozenset(writer_features))
-    named = reader_features | writer_features & _OF_READERS
+    named = reader_features | writer_features & READER_FEATURES
     return Protocol(_FEATURES_READER, _FEATURES_WRITER, frozenset(named), frozenset(writer_features))
 
 
