@@ -1,7 +1,7 @@
 """A table's own SQL: CHECK constraints, invariants, generated columns and defaults, evaluated where the rows are.
 
 Evaluated is what `connectors.sql` knows to return what Spark returns; a table with anything else is rejected by name.
-So is what depends on the time zone of the session that writes, and what reads a CHAR, which Spark compares filled up.
+So is what depends on the time zone of the session that writes, and what reads a CHAR: Spark may compare it filled up.
 
 Theory: PROTOCOL.md of delta-io/delta, "CHECK Constraints", "Column Invariants", "Generated Columns" and "Default
 Columns". A condition must be true: null breaks it, as for delta-spark.

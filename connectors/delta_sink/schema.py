@@ -104,11 +104,11 @@ class WriteSchema:
                 columns[field.name] = reshape(batch.column(position), named.type, field.type)
             elif not isinstance(default := self.filled[field.name], Expression):
                 columns[field.name] = pa.repeat(default[0], batch.num_rows)
-        for length in self.lengths:
-            columns[length.column] = self._of_length(length, columns[length.column], batch)
         for name, rule in self.filled.items():
             if isinstance(rule, Expression):
                 columns[name] = self._generated(rule, columns, batch)
+        for length in self.lengths:
+            self._check_length(length, columns, batch)
         for field, named in zip(self.arrow, self.named or self.arrow, strict=True):
             if field.name in self.partition_columns:
                 _check_years(named.name, columns[field.name], batch)
@@ -120,14 +120,13 @@ class WriteSchema:
                 raise SchemaError(f"{check.what} is not kept{broken.why}: {_record(batch, broken.row)}{INSTEAD}")
         return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow.names], schema=self.arrow)
 
-    def _of_length(self, length: Length, values: pa.Array, batch: pa.RecordBatch) -> pa.Array:
-        row = length.too_long(values)
+    def _check_length(self, length: Length, columns: Mapping[str, pa.Array], batch: pa.RecordBatch) -> None:
+        row = length.too_long(columns[length.column])
         if row is not None:
             raise SchemaError(
                 f"column {length.name} is {length} in the table, and this batch has a longer value in it: "
                 f"{_record(batch, row)}{INSTEAD}"
             )
-        return length.fit(values)
 
     def _generated(self, rule: Expression, columns: Mapping[str, pa.Array], batch: pa.RecordBatch) -> pa.Array:
         found = rule.values(self._readable(columns, batch.num_rows))

@@ -130,25 +130,35 @@ class TableLog:
             CommitConflictError: if another commit after that state must be looked at first.
             OffsetStoreError: if the store does not answer, or refuses: the commit may have landed, or may yet.
         """
-        attempt_id, lost = str(uuid.uuid4()), 0
         what = unwritable(state.protocol)
         if what is not None:
             raise OffsetStoreError(f"cannot commit to the table {self.location}: it requires {what}, which {_UNKNOWN}")
+        attempt_id = str(uuid.uuid4())
         with self._errors("commit to"):
-            while lost < COMMIT_ATTEMPTS:
+            for _ in range(COMMIT_ATTEMPTS):
                 version = state.version + 1
                 actions = proposal.actions(state, attempt_id, now_ms(), engine_info())
                 if self._put(version, to_lines(actions), attempt_id):
-                    self._maintain(state.after(by_kind(actions, NEWS_KINDS)))
+                    self._landed(state.after(by_kind(actions, NEWS_KINDS)))
                     return version
-                landed = next(self._strict(range(version, version + 1)))
-                if proposal.alone:
-                    raise CommitConflictError(f"{self.location}: version {version} landed meanwhile")
-                conflict = judge(proposal.touched, version, landed)
-                if conflict is not None:
-                    raise CommitConflictError(f"{self.location}: {conflict}")
-                state, lost = state.after(landed), lost + 1
+                state = self._past(state, proposal)
         raise CommitConflictError(f"{self.location}: {COMMIT_ATTEMPTS} other commits were faster than this one")
+
+    def _past(self, state: TableState, proposal: Proposal) -> TableState:
+        """Return the state after the commit that has taken the next version.
+
+        Raises:
+            CommitConflictError: if the proposal must not follow it.
+        """
+        version = state.version + 1
+        landed = next(self._strict(range(version, version + 1)))
+        if proposal.alone:
+            raise CommitConflictError(f"{self.location}: version {version} landed meanwhile")
+        conflict = judge(proposal.touched, version, landed)
+        if conflict is not None:
+            raise CommitConflictError(f"{self.location}: {conflict}")
+        with self._version_named(version):
+            return state.after(landed)
 
     def _put(self, version: int, data: bytes, attempt_id: str) -> bool:
         """Put a commit's file; return whether the version is ours.
@@ -213,7 +223,7 @@ class TableLog:
                 return listing
         return self.reader.listing()
 
-    def _maintain(self, state: TableState) -> None:
+    def _landed(self, state: TableState) -> None:
         """Write a checkpoint and clean the log up, if they are due; what fails there does not undo the commit."""
         self._maintained = maintain(self.reader, state, last=self._maintained, now_ms=now_ms())
         if self._maintained.problem is not None:
@@ -254,20 +264,23 @@ class TableLog:
             try:
                 actions = next(found)
             except LogFileMissingError as error:
-                raise OffsetStoreError(
+                raise self._unloadable(
                     f"version {version} is missing from {self.reader.folder}, and other files say that it was there: "
                     "files of _delta_log were deleted by hand, or by a clean-up at this moment"
                 ) from error
             if actions[DAMAGE]:
-                raise OffsetStoreError(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
+                raise self._unloadable(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
             yield actions
+
+    def _unloadable(self, why: str) -> OffsetStoreError:
+        return OffsetStoreError(f"cannot load the Delta table at {self.location}: {why}")
 
     @contextmanager
     def _version_named(self, version: int) -> Iterator[None]:
         try:
             yield
         except LogError as error:
-            raise OffsetStoreError(f"version {version} in {self.reader.folder} {error}") from error
+            raise self._unloadable(f"version {version} in {self.reader.folder} {error}") from error
 
     def _readable(self, state: TableState) -> TableState:
         """Return the state of a table whose log this version can read. Raises OffsetStoreError for another."""

@@ -54,7 +54,11 @@ FEATURES = [
         before=["ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')"],
     ),
     Feature("rowTracking, vectors", {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true"}),
-    Feature("clustering", {"delta.dataSkippingNumIndexedCols": "1"}, tail="CLUSTER BY (text)"),
+    Feature(
+        "clustering",
+        tail="CLUSTER BY (text)",
+        before=["ALTER TABLE {t} SET TBLPROPERTIES ('delta.dataSkippingNumIndexedCols' = '1')"],
+    ),
     Feature(
         "clustering, changed",
         {"delta.columnMapping.mode": "name"},

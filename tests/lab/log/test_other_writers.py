@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -50,7 +50,7 @@ def history(spark: SparkSession, path: Path) -> list[Row]:
 
 
 def plain(kind: str) -> t.StructType:
-    return t._parse_datatype_string(kind)
+    return cast("t.StructType", t._parse_datatype_string(kind))
 
 
 @pytest.mark.parametrize("kind", ["bigint", "timestamp_ntz"])
