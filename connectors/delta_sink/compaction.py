@@ -37,6 +37,7 @@ from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
+from sparkonce.offset_store.restoring import restoration
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.offset_store.tables import load_table
 
@@ -283,13 +284,13 @@ class Compaction:
 
     def _undo(self, version: int, rival: int) -> None:
         try:
-            # delta-rs commits a restore only as the very next version: no other commit can be lost to it.
-            table = self._load()
-            if table.version() == version:
-                table.restore(version - 1)
+            log = TableLog(self.location, self.storage_options)
+            now = log.state()
+            if now.version == version:
+                log.commit(restoration(log, now, log.state_at(version - 1)), now)
                 return
-            reason = f"the table is at version {table.version()} already"
-        except (DeltaError, OSError, ValueError) as error:
+            reason = f"the table is at version {now.version} already"
+        except (OffsetStoreError, OSError, ValueError) as error:
             reason = self._told(error)
         raise CompactionError(
             f"{self.location}: another program replaced the same files in version {rival}, and delta-rs let version "

@@ -20,6 +20,7 @@ from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionErr
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.state import TableState
 from sparkonce.offset_store.log.table_log import TableLog
 from tests.unit.recovery.recovery_support import APP, Pipeline
 
@@ -303,10 +304,10 @@ def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_error_of_the_store_while_a_compaction_is_undone_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_compaction: Compaction) -> DeltaTable:
+    def refused(_log: TableLog) -> TableState:
         raise OSError("GET with the key very-secret-text was refused")
 
-    monkeypatch.setattr(Compaction, "_load", refused)
+    monkeypatch.setattr(TableLog, "state", refused)
     secret = {"aws_secret_access_key": "very-secret-text"}
     with pytest.raises(CompactionError, match=r"could not be undone \(GET with the key \*\*\* was refused\)"):
         Compaction(Location.parse("s3://lake/t"), secret, 1, {})._undo(8, 7)
