@@ -175,5 +175,5 @@ def facts(path: Path, state: TableState) -> dict[str, Any]:
         "features": features_in(state.protocol),
         "reader": state.protocol.min_reader_version,
         "reader features": state.protocol.reader_features,
-        "domains": {name: json.loads(text) for name, text in state.domains.items()},
+        "domains": {name: json.loads(text) | {"domainName": name} for name, text in state.domains.items()},
     }
