@@ -275,12 +275,15 @@ class ResultTable(SnapshotSource):
         last: OffsetStoreError | None = None
         for _ in range(_MERGE_ATTEMPTS):
             snapshot = self.snapshot()
-            if not self.fit.grown or not (last is None or isinstance(last, CommitConflictError)):
-                break
+            if not self.fit.grown:
+                return
             try:
                 snapshot.log.commit(added_columns(snapshot.state, self.fit.grown), snapshot.state)
             except OffsetStoreError as error:  # this commit, or another one, may have landed: read again
                 last = error
+                if not isinstance(error, CommitConflictError):
+                    break
+        self.snapshot()
         if self.fit.grown:
             names = ", ".join(column.name for column in self.fit.grown)
             where, why = self._options.table, plain(last) if last else ""
