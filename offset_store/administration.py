@@ -360,7 +360,7 @@ class OffsetsTable:
 
         Raises:
             CommitConflictError: if a driver wrote since this handle was loaded: nothing was changed.
-            OffsetStoreError: if the commit failed.
+            OffsetStoreError: if the commit failed; it may yet land.
         """
         since = self.version
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
@@ -368,16 +368,13 @@ class OffsetsTable:
         transactions = stored.numbers(app_ids) | manual | self._epochs_forgotten(change) | change.transactions()
         transactions |= self._of_queries(change, stored)
         try:
-            self._commit(change, transactions)
+            return self._commit(change, transactions)
         except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
             landed = self._version_of(change, since)
             if landed is None:
                 with hidden_secrets(self.storage_options):
                     raise self._failure(error, since) from error
             return landed
-        landed = self._version_of(change, since)
-        assert landed is not None, "a commit that succeeded is in the log"
-        return landed
 
     def _epochs_forgotten(self, change: ManualChange) -> dict[str, int]:
         """Return the ids of stored leader epochs that no longer belong to the moved offsets."""
@@ -441,15 +438,17 @@ class OffsetsTable:
         batches = (entry.batch for entry in self.entries() if entry.version > target)
         return {batch.record.app_id for batch in batches if batch is not None}
 
-    def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> None:
+    def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> int:
         info = {COMMIT_INFO_KEY: change.to_commit_info()}
         if change.kind is not ChangeKind.RESTORE:
-            self.log.commit(Proposal(transactions, info), self.state)
-            return
+            return self.log.commit(Proposal(transactions, info), self.state)
         assert change.to_version is not None
         load_table(self.location, self.storage_options, self.version).restore(
             change.to_version, commit_properties=commit_properties(transactions, info)
         )
+        landed = self._version_of(change, self.version)
+        assert landed is not None, "a commit that succeeded is in the log"
+        return landed
 
     def _failure(self, error: Exception, since: int) -> OffsetStoreError:
         if isinstance(error, (CommitConflictError, CommitFailedError)):
@@ -458,7 +457,12 @@ class OffsetsTable:
                 "decided, so nothing was changed. Stop every driver that writes there, then check and repeat "
                 f"({plain(error)})"
             )
-        return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
+        if not isinstance(error, (OffsetStoreError, OSError)):
+            return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
+        return OffsetStoreError(
+            f"the commit to {self.location} failed: {plain(error)}. Its log does not have it, but a request may still "
+            "be under way: look at the stored offsets before you repeat it"
+        )
 
     def _version_of(self, change: ManualChange, since: int) -> int | None:
         fresh = OffsetsTable.open(self.location, self.storage_options)
