@@ -27,21 +27,20 @@ from enum import Enum
 from itertools import product
 from typing import Any
 
-from deltalake.exceptions import CommitFailedError, DeltaError
-
 from sparkonce.offset_store.clones import CloneSource, clone_source
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, plain
 from sparkonce.offset_store.fingerprint import RING
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.reader import LogListing
-from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.state import RESTORE, TableState
 from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.own_commits import OwnCommit, idempotency_key, own_commit
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
+from sparkonce.offset_store.restoring import restoration
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.tables import check_keeps_transaction_ids, commit_properties, load_table
+from sparkonce.offset_store.tables import check_keeps_transaction_ids
 from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,
     NOTHING_DUE,
@@ -215,7 +214,7 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
         change = None
     operation, ids = str(info.get("operation", "")), frozenset(txn_ids)
     restored_to: int | None = None
-    if operation == "RESTORE" and change is None:
+    if operation == RESTORE and change is None:
         parameters = info.get("operationParameters")
         target = str(parameters.get("version")) if isinstance(parameters, Mapping) else ""
         restored_to = int(target) if target.isdecimal() else None
@@ -369,7 +368,7 @@ class OffsetsTable:
         transactions |= self._of_queries(change, stored)
         try:
             return self._commit(change, transactions)
-        except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
+        except (OffsetStoreError, OSError, ValueError) as error:
             landed = self._version_of(change, since)
             if landed is None:
                 with hidden_secrets(self.storage_options):
@@ -439,19 +438,15 @@ class OffsetsTable:
         return {batch.record.app_id for batch in batches if batch is not None}
 
     def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> int:
+        proposal = Proposal()
+        if change.kind is ChangeKind.RESTORE:
+            assert change.to_version is not None
+            proposal = restoration(self.log, self.state, self._load_version(change.to_version))
         info = {COMMIT_INFO_KEY: change.to_commit_info()}
-        if change.kind is not ChangeKind.RESTORE:
-            return self.log.commit(Proposal(transactions, info), self.state)
-        assert change.to_version is not None
-        load_table(self.location, self.storage_options, self.version).restore(
-            change.to_version, commit_properties=commit_properties(transactions, info)
-        )
-        landed = self._version_of(change, self.version)
-        assert landed is not None, "a commit that succeeded is in the log"
-        return landed
+        return self.log.commit(replace(proposal, transactions=transactions, info=info), self.state)
 
     def _failure(self, error: Exception, since: int) -> OffsetStoreError:
-        if isinstance(error, (CommitConflictError, CommitFailedError)):
+        if isinstance(error, CommitConflictError):
             return CommitConflictError(
                 f"another writer committed to {self.location} after version {since}, from which this change was "
                 "decided, so nothing was changed. Stop every driver that writes there, then check and repeat "

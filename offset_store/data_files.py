@@ -6,8 +6,11 @@ copy that was not complete.
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -19,9 +22,19 @@ from pyarrow import fs
 from sparkonce.offset_store.clones import is_outside_table
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.actions import Action
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
-from sparkonce.offset_store.tables import load_table, table_filesystem
+from sparkonce.offset_store.tables import join, load_table, table_filesystem
+
+ASKED_AT_ONCE = 32
+_CODED_UUID = 20
+"""Characters."""
+_FROM_Z85 = str.maketrans(
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+"""From the digits of ZeroMQ's base 85 (RFC 32) to those of Python's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,42 @@ def lost_files(location: Location, storage_options: Mapping[str, str], table: De
         return []
     newest = load_table(location, storage_options)
     return [*_lost(location, storage_options, newest), *_lost_vectors(location, storage_options, newest)]
+
+
+def gone_files(location: Location, storage_options: Mapping[str, str], adds: Sequence[Action]) -> list[str]:
+    """Return which files of these add actions, and of their deletion vectors, are not there.
+
+    Raises:
+        OSError, ValueError: if they cannot be looked for.
+    """
+    vectors = (add.get("deletionVector") for add in adds)
+    paths = sorted({str(add["path"]) for add in adds} | {path for each in vectors if (path := _vector_file(each))})
+    if not paths:
+        return []
+    filesystem, root = table_filesystem(location, storage_options)
+
+    def is_there(path: str) -> bool:
+        for form in (unquote(path), path):
+            below = _below(form, location)
+            place = (filesystem, join(root, below)) if below else Location.parse(form).filesystem(storage_options)
+            if place[0].get_file_info(place[1]).type is fs.FileType.File:
+                return True
+        return False
+
+    with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(paths)), "data-files") as pool:
+        return [path for path, found in zip(paths, pool.map(is_there, paths), strict=True) if not found]
+
+
+def _vector_file(vector: Action | None) -> str | None:
+    """Return the path of a deletion vector's file (PROTOCOL.md, "Deletion Vector Descriptor Schema"), if it has one."""
+    if vector is None or vector["storageType"] == "i":
+        return None
+    text = str(vector["pathOrInlineDv"])
+    if vector["storageType"] == "p":
+        return text
+    folder, coded = text[:-_CODED_UUID], text[-_CODED_UUID:]
+    name = f"deletion_vector_{uuid.UUID(bytes=base64.b85decode(coded.translate(_FROM_Z85)))}.bin"
+    return join(folder, name)
 
 
 def _lost(location: Location, storage_options: Mapping[str, str], table: DeltaTable) -> list[LostFile]:

@@ -11,16 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import DeltaError
-from deltalake.schema import PrimitiveType
-
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes, check_rows_have_offsets
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import AddFile
+from sparkonce.offset_store.log.creation import NewTable
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.state import TableState
 from sparkonce.offset_store.log.table_log import TableLog
@@ -35,7 +32,6 @@ from sparkonce.offset_store.record import (
     Writes,
     read_history,
 )
-from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store import OffsetStore, Snapshot, read_offsets
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import check_keeps_transaction_ids
@@ -51,6 +47,9 @@ from sparkonce.offset_store.txn_ids import (
 )
 
 EMPTY_COLUMN = "none"
+_OFFSETS_SCHEMA = (
+    f'{{"type":"struct","fields":[{{"name":"{EMPTY_COLUMN}","type":"string","nullable":true,"metadata":{{}}}}]}}'
+)
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
 
 COMMITS_LOOKED_AT = 100
@@ -123,25 +122,16 @@ class DeltaOffsetStore(OffsetStore):
         return self._log
 
     def _create(self) -> None:
-        with hidden_secrets(self.storage_options):
+        table = NewTable(_OFFSETS_SCHEMA, name="offsets", description=DESCRIPTION)
+        try:
+            self.log().create(table)
+        except OSError as error:
             try:
-                DeltaTable.create(
-                    self.location.text,
-                    Schema([Field(EMPTY_COLUMN, PrimitiveType("string"))]),
-                    mode="error",
-                    name="offsets",
-                    description=DESCRIPTION,
-                    storage_options=dict(self.storage_options) or None,
-                )
-            except (DeltaError, OSError) as error:
-                try:
-                    self.log().state()  # another driver created it at the same moment
-                except OffsetStoreError:
-                    why = plain(error)
-                    hint = store_hint(self.location, why)
-                    raise OffsetStoreError(
-                        f"cannot create the table of offsets at {self.location}: {why}{hint}"
-                    ) from error
+                self.log().state()  # another driver created it at the same moment, or its answer was lost
+            except OffsetStoreError:
+                why = plain(error)
+                hint = store_hint(self.location, why)
+                raise OffsetStoreError(f"cannot create the table of offsets at {self.location}: {why}{hint}") from error
 
     def __str__(self) -> str:
         return f"delta:{self.location}"

@@ -1,7 +1,7 @@
 """What to do about an error of an object store, or of a disk that is full: one sentence for the end of its message.
 
-An error of delta-rs quotes the request and the store's answer, but not what its user should change. The patterns
-are the codes of S3's error answers, and words of the Rust crates ``object_store`` and ``hyper``.
+An error of obstore or delta-rs quotes the request and the store's answer, but not what its user should change. The
+patterns are the codes of S3's error answers, and words of the Rust crates ``object_store`` and ``hyper``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _HINTS = (
         "again: what has landed is found in the table",
     ),
     (
-        r"\b(?:429 Too Many|50[0-9] [A-Z])",
+        r"\b(?:429 Too Many|50[02-9] [A-Z])",
         "The store is overloaded or down: start the query again when it serves; storage.max_retries (default 10) and "
         "storage.retry_timeout (180 seconds) say how long requests are repeated",
     ),

@@ -1,16 +1,13 @@
-"""A Delta table at a location: loading it with delta-rs, committing to it, and reaching the files of its folder.
+"""A Delta table at a location: loading it with delta-rs, and reaching the files of its folder.
 
-Every load goes through `load_table`, so that missing and unreadable tables are always reported in the same words. Every
-commit with transaction ids is made by `append` (or is a restore with the same `commit_properties`), so that no commit
-lets a table expire them.
+Every such load goes through `load_table`, so that missing and unreadable tables are always reported in the same words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
@@ -21,8 +18,6 @@ from sparkonce.offset_store.locations import Location, check_table_path
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
 
-COMMIT_ATTEMPTS = 100
-"""How often delta-rs tries the next version after losing to other commits that do not conflict."""
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 """The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
 
@@ -53,20 +48,6 @@ def check_keeps_transaction_ids(location: Location, configuration: Mapping[str, 
             "table since it was set, check whether they are still there before you continue: sparkonce audit "
             f"{location}. What is missing there can be set again with sparkonce offsets set"
         )
-
-
-def commit_properties(
-    transactions: Mapping[str, int], info: Mapping[str, Any], retries: int = COMMIT_ATTEMPTS
-) -> CommitProperties:
-    """Return the properties of a commit: the versions of transaction ids, and fields of its ``commitInfo``."""
-    return CommitProperties(
-        custom_metadata=dict(info),
-        # No lastUpdated, which is only used to expire ids by age. In a table that does so
-        # (`check_keeps_transaction_ids`), neither choice keeps them: delta-spark's checkpoints then drop old ids and
-        # those without a date.
-        app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
-        max_commit_retries=retries,
-    )
 
 
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from sparkonce.connectors.delta_sink.features import DELTA_RS_WRITES
 from sparkonce.connectors.delta_sink.rewriting import writer_properties
 from sparkonce.connectors.delta_sink.target_size import DEFAULT_TARGET_BYTES
 from sparkonce.connectors.values.partition_values import outside, texts
@@ -143,9 +144,10 @@ class Compaction:
 
         Raises:
             OffsetStoreError: if the table cannot be read.
-            CompactionError: if ``chosen`` names a column that it is not partitioned by, or a file cannot be as the log
-                has it.
+            CompactionError: if ``chosen`` names a column that it is not partitioned by, a file cannot be as the log
+                has it, or the table has a feature that delta-rs does not know.
         """
+        self._check_features()
         table = self._load()
         columns = tuple(table.metadata().partition_columns)
         unknown = sorted(set(self.chosen) - set(columns))
@@ -155,6 +157,16 @@ class Compaction:
         files = _files(table)
         self._check_sizes(files)
         return table.version(), columns, _small(columns, files, self.target_bytes, self._is_chosen)
+
+    def _check_features(self) -> None:
+        """Reject tables whose files delta-rs would rewrite wrongly: without row ids, for example."""
+        features = TableLog(self.location, self.storage_options).state().protocol.writer_features
+        unknown = ", ".join(sorted(features - DELTA_RS_WRITES))
+        if unknown:
+            raise CompactionError(
+                f"{self.location} has features with which delta-rs (1.6), which merges the files, does not write: "
+                f"{unknown}. Merge them with delta-spark (OPTIMIZE)"
+            )
 
     def _check_sizes(self, files: pa.Table) -> None:
         """Reject sizes that cannot be: delta-rs (1.6) takes them for huge, leaves these files, and its DELETE hangs."""

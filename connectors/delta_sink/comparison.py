@@ -2,13 +2,14 @@
 
 The rules are those of Delta's own writer: columns, and fields of structs, are matched by name, without regard to case.
 One that the query has and the table lacks is rejected, or with ``mergeSchema`` added. One that the table has and the
-query lacks is left out, and reads back as null; so it must be nullable, have no default, and be no partition column.
-A narrower type of the query is cast to the table's. No type of the table is ever changed: delta-rs rejects that.
+query lacks is computed if it is generated, gets its default if it has one, or else is left out, and reads back as
+null; so it must be nullable, and be no partition column. A narrower type of the query is cast to the table's. No type
+of the table is ever changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import types as t
@@ -28,10 +29,19 @@ class Comparison:
     problems: list[str] = field(default_factory=list)
     grown: dict[str, t.StructField] = field(default_factory=dict)
     """Columns to add to the table or to extend with fields, by name, in their final form."""
+    filled: list[t.StructField] = field(default_factory=list)
+    """Columns that the query lacks, and that are generated or have a default."""
 
 
-def compare(query: t.StructType, table: t.StructType, partition_columns: Sequence[str], *, merge: bool) -> Comparison:
-    """Compare; with ``merge``, what the table lacks is added to it."""
+def compare(
+    query: t.StructType,
+    table: t.StructType,
+    partition_columns: Sequence[str],
+    *,
+    merge: bool,
+    generated: Collection[str] = (),
+) -> Comparison:
+    """Compare; with ``merge``, what the table lacks is added to it. Columns named ``generated`` may be missing."""
     found = Comparison(table)
     for column in query.fields:
         kind = unsupported(column.dataType)
@@ -39,10 +49,13 @@ def compare(query: t.StructType, table: t.StructType, partition_columns: Sequenc
             found.problems.append(unsupported_text(column.name, kind))
     found.problems += name_problems(query, new=False)
     given = {column.name.lower() for column in query.fields}
+    missing = [column for column in table.fields if column.name.lower() not in given]
+    found.filled = [column for column in missing if column.name in generated or DEFAULT in (column.metadata or {})]
+    filled = {column.name.lower() for column in found.filled}
     for name in partition_columns:
-        if name.lower() not in given:
+        if name.lower() not in given | filled:
             found.problems.append(f"column {name} is missing from the query, and the table is partitioned by it")
-    comparer = _Comparer(found.problems, merge)
+    comparer = _Comparer(found.problems, merge, filled)
     wanted = comparer.struct("", query, table)
     before = {column.name: column for column in table.fields}
     found.grown = {column.name: column for column in wanted.fields if before.get(column.name) != column}
@@ -56,6 +69,7 @@ def compare(query: t.StructType, table: t.StructType, partition_columns: Sequenc
 class _Comparer:
     problems: list[str]
     merge: bool
+    filled: Collection[str]
 
     def struct(self, path: str, ours: t.StructType, theirs: t.StructType) -> t.StructType:
         given = {field.name.lower(): field for field in ours.fields}
@@ -71,7 +85,8 @@ class _Comparer:
     def _field(self, path: str, ours: t.StructField | None, theirs: t.StructField) -> t.StructField:
         name = f"{path}{theirs.name}"
         if ours is None:
-            self._left_out(name, theirs)
+            if path or name.lower() not in self.filled:
+                self._left_out(name, theirs)
             return theirs
         kind = self._type(name, ours.dataType, theirs.dataType)
         return theirs if kind == theirs.dataType else t.StructField(theirs.name, kind, theirs.nullable, theirs.metadata)
@@ -100,7 +115,7 @@ class _Comparer:
         if inside is not None:  # in Delta, a null struct has null fields
             reason = f", and {name}{inside} is NOT NULL in the table"
         if DEFAULT in (theirs.metadata or {}):
-            reason = ", and has a default in the table, which delta_once does not fill in"
+            reason = ", and has a default in the table, which delta_once fills in for whole columns only"
         if reason:
             kind = theirs.dataType.simpleString()
             self.problems.append(f"column {name} ({kind}) is missing from the query{reason}")

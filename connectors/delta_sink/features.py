@@ -1,8 +1,9 @@
 """What a table requires of its writers, and what this sink supports.
 
 A table names its features in its protocol, and most are only in use if a property or a column's metadata enables them.
-delta-rs does part of the work; what neither it nor this sink does for files that a task wrote is rejected by name,
-before the first batch writes anything, and the alternative is always the same: delta-spark supports them all.
+The log's commits do part of the work (`offset_store.log.proposal`): row ids, in-commit timestamps, domains. The table's
+SQL is evaluated by `connectors.delta_sink.rules`. What nothing here does is rejected by name, before the first batch
+writes anything, and the alternative is always the same: delta-spark supports them all.
 (PROTOCOL.md of delta-io/delta, "Table Features" and "Valid Feature Names in Table Features".)
 
 With ``delta.columnMapping.mode`` name or id each field, at any depth, has a physical name and an id in its metadata.
@@ -19,60 +20,63 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import types as t
 
+from sparkonce.connectors.delta_sink.lengths import DECLARED, length_of
+from sparkonce.connectors.delta_sink.rules import INVARIANT, Rules, rules_of
 from sparkonce.connectors.delta_sink.statistics import DEFAULT_INDEXED_COLUMNS, Path, parse_paths
 from sparkonce.connectors.delta_sink.types import has_type
-from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.state import CLUSTERING_DOMAIN, TableState
 
 MODE = "delta.columnMapping.mode"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 FIELD_ID = "delta.columnMapping.id"
 _PARQUET_ID = b"PARQUET:field_id"
 APPEND_ONLY = "delta.appendOnly"
-CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
-NTZ_FEATURE = "timestampNtz"
 _STATISTICS_LIMIT = "delta.dataSkippingNumIndexedCols"
 _STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
-# Writer features that delta-rs supports, and that an append need not respect, or that are handled here or below.
-SAFE = {
-    "appendOnly",
-    "invariants",
-    "checkConstraints",
-    "changeDataFeed",
-    "generatedColumns",
-    "columnMapping",
-    "timestampNtz",
-    "v2Checkpoint",
-    "deletionVectors",
+DELTA_RS_WRITES = frozenset(
+    {
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+        "columnMapping",
+        "timestampNtz",
+        "v2Checkpoint",
+        "deletionVectors",
+    }
+)
+"""The features of tables whose files delta-rs rewrites."""
+SAFE = DELTA_RS_WRITES | {
+    "allowColumnDefaults",
+    "checkpointProtection",
+    "clustering",
+    "domainMetadata",
+    "inCommitTimestamp",
+    "rowTracking",
+    "typeWidening",
+    "typeWidening-preview",
+    "vacuumProtocolCheck",
 }
+"""Writer features that an append need not respect, or that the log's commits, this module or those below handle."""
 _WHAT = {
-    "allowColumnDefaults": "column defaults",
     "catalogManaged": "catalog-managed commits",
-    "clustering": "clustering",
-    "domainMetadata": "domain metadata",
     "icebergCompatV1": "Iceberg compatibility",
     "icebergCompatV2": "Iceberg compatibility",
     "identityColumns": "identity columns",
-    "inCommitTimestamp": "in-commit timestamps",
-    "rowTracking": "row tracking",
-    "typeWidening": "type widening",
-    "vacuumProtocolCheck": "a check before VACUUM",
     "variantType": "variant columns",
 }
+_ICEBERG_WITH_IDS = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")
 _WITH_IDENTITY = 6
 """The writer version of tables from before table features that includes identity columns, which delta-rs rejects."""
+_BY_FEATURE = {"delta.enableRowTracking": "rowTracking", "delta.enableInCommitTimestamps": "inCommitTimestamp"}
+"""Properties that mean something only with their feature."""
 _USED_BY_PROPERTY = {
-    "delta.enableRowTracking": "row tracking",
-    "delta.enableInCommitTimestamps": "in-commit timestamps",
     "delta.enableIcebergCompatV1": "Iceberg compatibility",
     "delta.enableIcebergCompatV2": "Iceberg compatibility",
 }
-_USED_BY_COLUMN = {
-    "delta.generationExpression": "is generated",
-    "delta.invariants": "has an invariant",
-    "delta.identity.start": "is an identity column",
-    "__CHAR_VARCHAR_TYPE_STRING": "is or has a char or varchar of Spark's, whose length delta_once does not check",
-}
+_IDENTITY = "delta.identity.start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class TableFacts:
     configuration: tuple[tuple[str, str], ...]
     writer_features: tuple[str, ...]
     writer_version: int = 2
+    clustering_json: str | None = None
+    """The configuration of the domain that names the clustering columns."""
 
     @classmethod
     def of(cls, state: TableState) -> TableFacts:
@@ -98,12 +104,18 @@ class TableFacts:
             tuple(sorted(metadata.configuration.items())),
             tuple(sorted(protocol.writer_features)),
             protocol.min_writer_version,
+            state.domains.get(CLUSTERING_DOMAIN),
         )
 
     @property
     def schema(self) -> t.StructType:
         """The table's columns, with all their metadata."""
         return t.StructType.fromJson(json.loads(self.schema_json))
+
+    @property
+    def rules(self) -> Rules:
+        """Its conditions and generated columns."""
+        return rules_of(self.schema_json, self.configuration)
 
     @property
     def is_mapped(self) -> bool:
@@ -130,6 +142,17 @@ class TableFacts:
         paths = (_in_files(path, self.schema, mapped=self.is_mapped) for path in parse_paths(text))
         return tuple(path for path in paths if path is not None)
 
+    @property
+    def clustering_columns(self) -> tuple[Path, ...]:
+        """Which columns the table is clustered by, under the names that files have ("Clustered Table").
+
+        Raises:
+            KeyError, TypeError, ValueError: if the domain is not as it must be.
+        """
+        if self.clustering_json is None:
+            return ()
+        return tuple(tuple(map(str, names)) for names in json.loads(self.clustering_json)["clusteringColumns"])
+
     def _property(self, name: str, default: str) -> str:
         return dict(self.configuration).get(name, default).lower()
 
@@ -146,22 +169,26 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
         for name in facts.writer_features
         if name not in SAFE
     ]
+    try:
+        _ = facts.clustering_columns
+    except (KeyError, TypeError, ValueError):
+        problems.append(f"its domain {CLUSTERING_DOMAIN} cannot be read ({facts.clustering_json})")
     if facts.writer_version == _WITH_IDENTITY:
         problems.append(f"it requires writer version {_WITH_IDENTITY} (identity columns)")
-    constraints = [key for key in configuration if key.startswith("delta.constraints.")]
-    if constraints:
-        problems.append("it has check constraints: " + ", ".join(key.rpartition(".")[2] for key in constraints))
     flags = (flag for flag in _USED_BY_PROPERTY if configuration.get(flag, "false").lower() == "true")
     problems += [f"it has {flag}=true ({_USED_BY_PROPERTY[flag]})" for flag in flags]
-    for path, metadata in _fields(facts.schema_json):
-        problems += [f"column {path} {reason}" for key, reason in _USED_BY_COLUMN.items() if key in metadata]
+    bare = (flag for flag in _BY_FEATURE if facts.is_on(flag) and _BY_FEATURE[flag] not in facts.writer_features)
+    problems += [f"it has {flag}=true without the feature {_BY_FEATURE[flag]}" for flag in bare]
+    problems += facts.rules.problems
+    for field in _fields(facts.schema_json):
+        problems += [f"column {field.path} {reason}" for reason in field.problems]
     if facts.is_mapped:
         mode = configuration[MODE]
-        bare = _unmapped(facts.schema, "")
+        unmapped = _unmapped(facts.schema, "")
         if mode.lower() not in ("name", "id"):
             problems.append(f"its column mapping mode is unknown ({MODE}={mode})")
-        elif bare is not None:
-            problems.append(f"its columns are mapped ({MODE}={mode}), and column {bare} has no physical name or id")
+        elif unmapped is not None:
+            problems.append(f"its columns are mapped ({MODE}={mode}), and column {unmapped} has no physical name or id")
     if replace and facts.is_append_only:
         problems.append(
             f"it has {APPEND_ONLY}=true, and outputMode complete (of a batch: mode overwrite) replaces its rows"
@@ -171,35 +198,46 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
 
 def growth_refusals(facts: TableFacts, grown: tuple[t.StructField, ...]) -> list[str]:
     """Return why ``mergeSchema`` cannot add these columns to the table."""
-    if not grown:
-        return []
-    names = ", ".join(column.name for column in grown)
-    if facts.is_mapped:
-        return [f"its columns are mapped, so only delta-spark can add or change {names}: ALTER TABLE … ADD COLUMNS"]
-    made_new = any(has_type(column.dataType, t.TimestampNTZType) for column in grown)
-    if not made_new or NTZ_FEATURE in facts.writer_features:
-        return []
-    # delta-rs then names the one feature and drops those that the older protocol had implicitly.
-    flags = [flag for flag in (APPEND_ONLY, CHANGE_DATA_FEED) if facts.is_on(flag)]
-    if not flags or facts.writer_features:
+    iceberg = next((name for name in _ICEBERG_WITH_IDS if facts.is_on(name)), None)
+    nested = [column.name for column in grown if has_type(column.dataType, (t.ArrayType, t.MapType))]
+    if iceberg is None or not nested:
         return []
     return [
-        f"the new timestamps without zone in {names} need the feature {NTZ_FEATURE}, which would disable "
-        f"{flags[0]}. First run, with delta-spark: ALTER TABLE … SET TBLPROPERTIES "
-        f"('delta.feature.{NTZ_FEATURE}' = 'supported')"
+        f"it has {iceberg}=true, with which elements of arrays and maps have ids, so only delta-spark can add or "
+        f"change {', '.join(nested)}: ALTER TABLE … ADD COLUMNS"
     ]
 
 
-def _fields(schema_json: str) -> list[tuple[str, Mapping[str, object]]]:
-    """Return every field, at any depth, with its metadata; from the text, since types may be unknown to Spark."""
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A column, or a field at any depth within one."""
 
-    def walk(kind: object, path: str) -> list[tuple[str, Mapping[str, object]]]:
+    path: str
+    metadata: Mapping[str, object]
+    is_column: bool
+
+    @property
+    def problems(self) -> list[str]:
+        """What its metadata asks for that is not done here; `rules_of` judges what columns are computed by."""
+        found = ["is an identity column"] if _IDENTITY in self.metadata else []
+        if INVARIANT in self.metadata and not self.is_column:
+            found.append("has an invariant, which delta_once checks for whole columns only")
+        length = length_of("", "", self.metadata) if self.is_column else None
+        if DECLARED in self.metadata and length is None:
+            found.append("has a CHAR or VARCHAR inside another type, whose length delta_once does not check")
+        return found
+
+
+def _fields(schema_json: str) -> list[_Field]:
+    """Return every field, at any depth; from the text, since types may be unknown to Spark."""
+
+    def walk(kind: object, path: str) -> list[_Field]:
         if not isinstance(kind, Mapping):
             return []
-        found: list[tuple[str, Mapping[str, object]]] = []
+        found: list[_Field] = []
         for field in kind.get("fields", ()):
             name = f"{path}{field['name']}"
-            found.append((name, field.get("metadata") or {}))
+            found.append(_Field(name, field.get("metadata") or {}, not path))
             found += walk(field["type"], f"{name}.")
         for part in ("elementType", "keyType", "valueType"):
             found += walk(kind.get(part), path)

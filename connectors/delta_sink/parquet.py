@@ -89,7 +89,9 @@ class FileSettings:
     @property
     def covered(self) -> dict[Path, pa.DataType]:
         """The leaves that get statistics."""
-        return covered_columns(self.schema.data, self.indexed_columns, self.statistics_columns)
+        data, clustering = self.schema.data, self.schema.clustering
+        indexed = covered_columns(data, self.indexed_columns, self.statistics_columns)
+        return indexed | covered_columns(data, 0, clustering)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,8 +21,10 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from sparkonce.connectors.delta_sink.comparison import compare
+from sparkonce.connectors.delta_sink.comparison import DEFAULT, Comparison, compare
 from sparkonce.connectors.delta_sink.features import physical_name, physical_schema
+from sparkonce.connectors.delta_sink.lengths import Length, length_of
+from sparkonce.connectors.delta_sink.rules import NO_RULES, Broken, Check, Expression, Rules, default_of
 from sparkonce.connectors.delta_sink.types import (
     PARTITIONABLE,
     name_problems,
@@ -32,6 +34,7 @@ from sparkonce.connectors.delta_sink.types import (
 )
 from sparkonce.connectors.values.nulls import entries_of, first_null, offsets_of
 from sparkonce.connectors.values.partition_values import outside, refusal
+from sparkonce.options import OptionError
 
 
 class SchemaError(ValueError):
@@ -62,13 +65,21 @@ class WriteSchema:
 
     arrow: pa.Schema
     """The columns that are written, as files have them: in the table's order, under its spelling or physical names."""
-    source_positions: tuple[int, ...]
-    """For each of them, its position in the query's batches."""
+    source_positions: tuple[int | None, ...]
+    """For each of them, its position in the query's batches; None if it is filled in."""
     partition_columns: tuple[str, ...]
     required: tuple[Required, ...]
     """What the table declares NOT NULL."""
     named: pa.Schema | None = None
     """The same columns under their logical names, if the table's columns are mapped."""
+    clustering: tuple[tuple[str, ...], ...] = ()
+    """The columns that the table is clustered by, as files have them: they always get statistics."""
+    filled: Mapping[str, pa.Array | Expression] = dataclasses.field(default_factory=dict)
+    """The default of each column that the query lacks, as one value, or how it is generated; by its name in files."""
+    lengths: tuple[Length, ...] = ()
+    checks: tuple[Check, ...] = ()
+    read: tuple[tuple[str, pa.Field], ...] = ()
+    """What the conditions and generated columns read: names in files, and columns of the table."""
 
     @property
     def data(self) -> pa.Schema:
@@ -84,17 +95,52 @@ class WriteSchema:
         """Bring a batch of the query into the table's shape.
 
         Raises:
-            SchemaError: if what the table declares NOT NULL has a null, or would have one as a partition, or if a
-                partition's date or time is of a year that not every reader has.
+            SchemaError: if what the table declares NOT NULL has a null, or would have one as a partition, if a text is
+                too long, a condition is not kept, or a partition's date or time is of a year that not every reader has.
         """
-        columns = {}
+        columns: dict[str, pa.Array] = {}
         for field, position, named in zip(self.arrow, self.source_positions, self.named or self.arrow, strict=True):
-            columns[field.name] = reshape(batch.column(position), named.type, field.type)
+            if position is not None:
+                columns[field.name] = reshape(batch.column(position), named.type, field.type)
+            elif not isinstance(default := self.filled[field.name], Expression):
+                columns[field.name] = pa.repeat(default[0], batch.num_rows)
+        for name, rule in self.filled.items():
+            if isinstance(rule, Expression):
+                columns[name] = self._generated(rule, columns, batch)
+        for length in self.lengths:
+            self._check_length(length, columns, batch)
+        for field, named in zip(self.arrow, self.named or self.arrow, strict=True):
             if field.name in self.partition_columns:
                 _check_years(named.name, columns[field.name], batch)
         for required in self.required:
             self._check_required(required, columns[required.path[0]], batch)
-        return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.arrow)
+        for check in self.checks:
+            broken = check.broken(self._readable(columns, batch.num_rows))
+            if broken is not None:
+                raise SchemaError(f"{check.what} is not kept{broken.why}: {_record(batch, broken.row)}{INSTEAD}")
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow.names], schema=self.arrow)
+
+    def _check_length(self, length: Length, columns: Mapping[str, pa.Array], batch: pa.RecordBatch) -> None:
+        row = length.too_long(columns[length.column])
+        if row is not None:
+            raise SchemaError(
+                f"column {length.name} is {length} in the table, and this batch has a longer value in it: "
+                f"{_record(batch, row)}{INSTEAD}"
+            )
+
+    def _generated(self, rule: Expression, columns: Mapping[str, pa.Array], batch: pa.RecordBatch) -> pa.Array:
+        found = rule.values(self._readable(columns, batch.num_rows))
+        if isinstance(found, Broken):
+            raise SchemaError(
+                f"a generated column of the table, {rule.text}, cannot be computed{found.why}: "
+                f"{_record(batch, found.row)}{INSTEAD}"
+            )
+        return found
+
+    def _readable(self, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+        """Return the columns that the table's SQL reads, by their names; null where the query has none."""
+        arrays = [columns[name] if name in columns else pa.nulls(rows, field.type) for name, field in self.read]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for _, field in self.read]))
 
     def _check_required(self, required: Required, column: pa.Array, batch: pa.RecordBatch) -> None:
         row = first_null(column, required.path[1:])
@@ -119,6 +165,10 @@ class WriteSchema:
             and self.partition_columns == now.partition_columns
             and self.is_mapped == now.is_mapped
             and set(now.required) <= set(self.required)
+            and set(now.clustering) <= set(self.clustering)
+            and self.filled == now.filled
+            and set(now.lengths) <= set(self.lengths)
+            and set(now.checks) <= set(self.checks)
         )
 
 
@@ -179,9 +229,11 @@ def fit(
     *,
     merge: bool = False,
     mapped: bool = False,
+    rules: Rules = NO_RULES,
 ) -> Fit:
     """Compare rows with a table, to be added to if ``merge``. Raises SchemaError with all differences and remedies."""
-    found = compare(query, table, partition_columns, merge=merge)
+    found = compare(query, table, partition_columns, merge=merge, generated=rules.generated)
+    filled = _filled(found, rules)
     if found.problems:
         to_add = "" if merge else ", let new columns be added with mergeSchema=true"
         raise SchemaError(
@@ -191,14 +243,16 @@ def fit(
         )
     check_partition_columns(partition_columns, plain_struct(found.wanted))
     positions = {column.name.lower(): position for position, column in enumerate(query.fields)}
-    written = [column for column in found.wanted.fields if column.name.lower() in positions]
-    named = to_arrow_schema(plain_struct(t.StructType(written)), timezone="UTC")
+    written = [each for each in found.wanted.fields if each.name.lower() in positions or each.name in filled]
+    named = _named(written)
     grown = tuple(found.grown.values())
     mapped = mapped and not grown
     names = {column.name: physical_name(column) if mapped else column.name for column in found.wanted.fields}
+    lengths = (length_of(names[column.name], column.name, column.metadata or {}) for column in written)
+    reads = frozenset[str]().union(*(each.condition.reads for each in rules.checks))
     made = WriteSchema(
         arrow=physical_schema(found.wanted, named) if mapped else named,
-        source_positions=tuple(positions[column.name.lower()] for column in written),
+        source_positions=tuple(positions.get(column.name.lower()) for column in written),
         partition_columns=tuple(names[name] for name in partition_columns),
         required=tuple(
             each
@@ -206,8 +260,34 @@ def fit(
             for each in _required((names[column.name],), (column.name,), column, mapped=mapped)
         ),
         named=named if mapped else None,
+        filled={names[name]: rule for name, rule in filled.items()},
+        lengths=tuple(length for length in lengths if length is not None),
+        checks=rules.checks,
+        read=tuple((names[field.name], field) for field in _named(found.wanted.fields) if field.name in reads),
     )
     return Fit(made, grown)
+
+
+def _named(columns: Sequence[t.StructField]) -> pa.Schema:
+    return to_arrow_schema(plain_struct(t.StructType(list(columns))), timezone="UTC")
+
+
+def _filled(found: Comparison, rules: Rules) -> dict[str, pa.Array | Expression]:
+    """Return what the query's rows get in columns that they lack; what is impossible is added to the problems."""
+    filled: dict[str, pa.Array | Expression] = {}
+    for column in found.filled:
+        if column.name in rules.generated:
+            filled[column.name] = rules.generated[column.name]
+            continue
+        text = column.metadata[DEFAULT]
+        try:
+            filled[column.name] = default_of(text, t.StructField("", column.dataType).json())
+        except OptionError as error:
+            found.problems.append(
+                f"column {column.name} ({column.dataType.simpleString()}) is missing from the query, and has the "
+                f"default {text}, which delta_once does not fill in: {error}"
+            )
+    return filled
 
 
 def _required(

@@ -13,12 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import DeltaError
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.data_files import check_files_are_there
 from sparkonce.connectors.delta_sink.features import TableFacts, growth_refusals, refusals
+from sparkonce.connectors.delta_sink.growth import added_columns
 from sparkonce.connectors.delta_sink.options import TableOptions
 from sparkonce.connectors.delta_sink.schema import (
     Fit,
@@ -33,17 +32,25 @@ from sparkonce.exactly_once.restored import RESTORE
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
-from sparkonce.offset_store.errors import CatalogManagedError, OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.errors import (
+    CatalogManagedError,
+    CommitConflictError,
+    OffsetStoreError,
+    StoreMissingError,
+    plain,
+)
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import AddFile
+from sparkonce.offset_store.log.creation import NewTable
 from sparkonce.offset_store.log.files import active_files
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.stores import check_commits
 from sparkonce.offset_store.other_apps import OtherApps, other_apps
 from sparkonce.offset_store.record import BatchRecord, Commit, FileT, PartitionKey, Writes
 from sparkonce.offset_store.store import SnapshotSource
 from sparkonce.offset_store.store_hints import store_hint
-from sparkonce.offset_store.tables import check_keeps_transaction_ids, load_table
+from sparkonce.offset_store.tables import check_keeps_transaction_ids
 from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, meant_txn_id, merge_txn_id
 
 _INSTEAD = (
@@ -266,25 +273,19 @@ class ResultTable(SnapshotSource):
             TableError, SchemaError: if that is impossible.
             OffsetStoreError: if the table cannot be read.
         """
-        last: Exception | None = None
+        last: OffsetStoreError | None = None
         for _ in range(_MERGE_ATTEMPTS):
-            self.snapshot()
-            grown = self.fit.grown
-            if not grown:
-                return
-            fields = Schema.from_json(t.StructType(list(grown)).json()).fields
+            snapshot = self.snapshot()
+            if not self.fit.grown or not (last is None or isinstance(last, CommitConflictError)):
+                break
             try:
-                table = load_table(self._options.table, self._options.storage_options)
-                table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
-            except (DeltaError, OSError) as error:  # this commit, or another one, may have landed: read again
+                snapshot.log.commit(added_columns(snapshot.state, self.fit.grown), snapshot.state)
+            except OffsetStoreError as error:  # this commit, or another one, may have landed: read again
                 last = error
-        self.snapshot()
         if self.fit.grown:
             names = ", ".join(column.name for column in self.fit.grown)
             where, why = self._options.table, plain(last) if last else ""
-            raise TableError(
-                f"mergeSchema: cannot add {names} to the table {where}: {why}{store_hint(where, why)}"
-            ) from last
+            raise TableError(f"mergeSchema: cannot add {names} to the table {where}: {why}") from last
 
     def _replaced(self) -> TableError:
         return TableError(
@@ -297,19 +298,12 @@ class ResultTable(SnapshotSource):
         schema = table_schema(self._query)
         columns = check_partition_columns(self._options.partition_by, schema)
         try:
-            DeltaTable.create(
-                self._options.table.text,
-                Schema.from_json(schema.json()),
-                mode="error",
-                partition_by=columns,
-                storage_options=dict(self._options.storage_options) or None,
-            )
-        except (DeltaError, OSError) as error:
+            self._store.log().create(NewTable(schema.json(), columns))
+        except OSError as error:
             try:
                 self._store.snapshot_unchecked()
             except OffsetStoreError:
-                why = " ".join(plain(error).split())  # the first line says only that it failed, not why
-                where = self._options.table
+                why, where = plain(error), self._options.table
                 raise TableError(f"cannot create the table {where}: {why}{store_hint(where, why)}") from error
 
     def _check_offsets_are_here(self, state: TableState) -> None:
@@ -341,6 +335,7 @@ class ResultTable(SnapshotSource):
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table
         check_keeps_transaction_ids(where, dict(facts.configuration))
+        check_commits(where, self._options.storage_options)
         problems = refusals(facts, replace=self.replaces)
         if problems:
             keeps_rows = self.replaces and facts.is_append_only
@@ -360,6 +355,7 @@ class ResultTable(SnapshotSource):
                 facts.partition_columns,
                 merge=self._options.merge_schema,
                 mapped=facts.is_mapped,
+                rules=facts.rules,
             )
         except SchemaError as error:
             raise SchemaError(f"{where}: {error}") from error
@@ -370,7 +366,7 @@ class ResultTable(SnapshotSource):
             raise TableError(
                 f"the folder of the table {where} cannot be written to by this user: change its permissions"
             )
-        return found
+        return replace(found, write_schema=replace(found.write_schema, clustering=facts.clustering_columns))
 
 
 def _lower(names: Sequence[str]) -> list[str]:

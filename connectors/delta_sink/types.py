@@ -91,15 +91,15 @@ def holds(wide: t.DataType, narrow: t.DataType) -> bool:
     return isinstance(narrow, t.FloatType) and isinstance(wide, t.DoubleType)
 
 
-def has_type(data_type: t.DataType, wanted: type[t.DataType]) -> bool:
-    """Whether a type is found anywhere within."""
+def has_type(data_type: t.DataType, wanted: type[t.DataType] | tuple[type[t.DataType], ...]) -> bool:
+    """Whether a type, or one of some, is found anywhere within."""
+    if isinstance(data_type, wanted):
+        return True
     if isinstance(data_type, t.ArrayType):
         return has_type(data_type.elementType, wanted)
     if isinstance(data_type, t.MapType):
         return has_type(data_type.keyType, wanted) or has_type(data_type.valueType, wanted)
-    if isinstance(data_type, t.StructType):
-        return any(has_type(field.dataType, wanted) for field in data_type.fields)
-    return isinstance(data_type, wanted)
+    return isinstance(data_type, t.StructType) and any(has_type(field.dataType, wanted) for field in data_type.fields)
 
 
 def structs_within(data_type: t.DataType) -> Iterator[t.StructType]:

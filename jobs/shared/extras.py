@@ -7,6 +7,7 @@ EXTRAS = {
     "deltalake": ("deltalake", "connectors"),
     "numba": ("numba", "connectors"),
     "numpy": ("numpy", "connectors"),
+    "obstore": ("obstore", "connectors"),
     "prometheus_client": ("prometheus-client", "connectors"),
     "py4j": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "connectors"),

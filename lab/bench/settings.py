@@ -69,6 +69,8 @@ VALUES_DECODE, VALUES_DECODE_TEN = "values-decode", "values-ten-writers"
 VALUES_BENCHMARKS = (VALUES_AVRO, VALUES_PROTOBUF, VALUES_DECODE, VALUES_DECODE_TEN)
 PAGES_VERSIONS_COUNT = 100_000
 PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT = "ui-1000-partitions", "ui-100000-versions", "ui-throughput"
+COMMIT_AGE = "commit-age"
+COMMIT_VERSIONS = (50, 2_000, 20_000, 100_000)
 PAGES_BENCHMARKS = (PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT)
 GROWTH_PARTITIONS = (1, 4, 16, 64)
 GROWTH_SLOTS = (1, 2)
@@ -81,6 +83,7 @@ ALL_BENCHMARKS = (
     + SINK_BENCHMARKS
     + CLUSTER_BENCHMARKS
     + PAGES_BENCHMARKS
+    + (COMMIT_AGE,)
 )
 WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS)
 """Benchmarks that only show how figures change, or their parts."""
@@ -125,6 +128,7 @@ TARGETS = {
     VALUES_DECODE: 15.0,
     VALUES_DECODE_TEN: 0.8,
     PAGES_THROUGHPUT: 0.97,
+    COMMIT_AGE: 1.15,
 }
 """Bounds of ratios, by the name of the line: a benchmark's, or one with that prefix."""
 
@@ -136,6 +140,7 @@ LIMITS = {
     "broker-ready-1000-partitions-rss-mb": 150.0,
     "cluster-idle-cpu-percent": 1.0,
     "planning-memory-growth-mb": 10.0,
+    "commit-age-ms": 15.0,
     "direct-json-cpu-s": 2.0,
     "direct-memory-peak-rss-mb": 600.0,
     "values-decode-cpu-s": 0.33,
@@ -191,6 +196,8 @@ class Settings:
     growth_rows: int
     """Records per topic, for any number of partitions."""
     growth_rounds: int
+    commits: int
+    """Measured at each age of a table."""
     broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:
@@ -235,6 +242,7 @@ FULL = Settings(
     direct_kafka_rows=3_000_000,
     growth_rows=4_000_000,
     growth_rounds=2,
+    commits=1_500,
     broker=BrokerSizes(
         latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
     ),
@@ -263,6 +271,7 @@ QUICK = Settings(
     direct_kafka_rows=500_000,
     growth_rows=500_000,
     growth_rounds=1,
+    commits=300,
     broker=BrokerSizes(
         latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000
     ),

@@ -21,8 +21,8 @@ from sparkonce.offset_store.log.state import STATE_KINDS, LogError, TableState, 
 from sparkonce.offset_store.secrets import hidden_secrets
 
 BATCH_ROWS = 16_384
-BUFFER_BYTES = 1 << 20
-"""Read at once of a column, so that a row group of a large table is not in memory as a whole."""
+BUFFER_BYTES, REQUEST_BYTES = 1 << 20, 8 << 20
+"""Read at once of a column, so that a row group of a large table is not in memory as a whole; the second in stores."""
 SIDECARS = "_sidecars"
 Columns = dict[str, pa.StructType]
 
@@ -120,9 +120,11 @@ class StoredCheckpoint:
         with hidden_secrets(self.log.storage_options):
             try:
                 with self.log.storage.open(name) as source:
-                    yield pq.ParquetFile(source, buffer_size=BUFFER_BYTES)
+                    yield pq.ParquetFile(
+                        source, buffer_size=BUFFER_BYTES if self.log.storage.is_local else REQUEST_BYTES
+                    )
             except (OSError, pa.ArrowException) as error:
-                raise OffsetStoreError(f"cannot read {self.log.folder}/{name}: {error}") from error
+                raise self.log.failure(f"cannot read {self.log.folder}/{name}", error) from error
 
 
 def _columns(file: pq.ParquetFile, kinds: Sequence[str]) -> list[str]:

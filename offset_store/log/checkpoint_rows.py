@@ -107,16 +107,17 @@ def vector_id(vector: Action | None) -> str:
 
 
 def to_rows(kind: str, actions: Sequence[Action]) -> pa.StructArray:
-    """Return actions from JSON as rows, with the fields that any of them has besides those that are known."""
-    known = {field.name: field.type for field in KNOWN[kind]}
-    skipped = DROPPED.get(kind, set())
-    names = dict.fromkeys(name for action in actions for name in action if name not in known and name not in skipped)
-    fields = [*known.items(), *((name, _type_of(action.get(name) for action in actions)) for name in names)]
-    columns = [pa.array([action.get(name) for action in actions], kind_type) for name, kind_type in fields]
-    return pa.StructArray.from_arrays(columns, fields=[pa.field(name, kind_type) for name, kind_type in fields])
+    """Return actions from JSON as rows, files with the fields that any of them has besides those that are known."""
+    fields = {field.name: field.type for field in KNOWN[kind]}
+    if kind in FILE_KINDS:
+        skipped = DROPPED[kind] | fields.keys()
+        names = dict.fromkeys(name for action in actions for name in action if name not in skipped)
+        fields |= {name: _type_of([action.get(name) for action in actions]) for name in names}
+    columns = [pa.array([action.get(name) for action in actions], kind_type) for name, kind_type in fields.items()]
+    return pa.StructArray.from_arrays(columns, fields=[pa.field(name, kind_type) for name, kind_type in fields.items()])
 
 
-def _type_of(values: Iterable[Any]) -> pa.DataType:
+def _type_of(values: Sequence[Any]) -> pa.DataType:
     found = [value for value in values if value is not None]
     texts = all(isinstance(value, dict) and all(isinstance(each, str) for each in value.values()) for value in found)
     return _MAP if found and texts else pa.infer_type(found)

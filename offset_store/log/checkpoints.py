@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +37,7 @@ from sparkonce.offset_store.log.checkpoint_rows import (
     to_rows,
     without,
 )
-from sparkonce.offset_store.log.reader import DeltaLog, LogListing
+from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing
 from sparkonce.offset_store.log.state import ROW_TRACKING_DOMAIN, STATE_KINDS, LogError, TableState, first_state
 from sparkonce.offset_store.secrets import hidden_secrets
 
@@ -84,9 +85,10 @@ def write_checkpoint(
     with hidden_secrets(log.storage_options):
         try:
             _forget_checksum(log, name)
-            if not log.storage.put_if_absent(name, data):
-                return None
+            is_ours = log.storage.put_if_absent(name, data)
             if log.storage.read(name) != data:
+                if not is_ours:
+                    return None
                 log.storage.delete(name)
                 raise CheckpointError(f"{where} was not read as it was written, and is deleted")
             written = Checkpoint(state.version, found.files, found.actions, len(data))
@@ -101,16 +103,23 @@ def _made(log: DeltaLog, state: TableState, listing: LogListing, removed_before_
     first_error: OffsetStoreError | None = None
     for base in _bases(log, listing, state.version):
         made = _Made(log, state, base, removed_before_ms)
-        made.read_commits()  # what is wrong with them is wrong for every older base too
+        with _understood(log, f"a commit up to version {state.version}"):
+            made.read_commits()  # what is wrong with them is wrong for every older base too
         try:
-            data = made.bytes()
+            with _understood(log, f"the checkpoint of version {None if base is None else base.version}"):
+                data = made.bytes()
             return data, _compare(io.BytesIO(data), state, log.folder)
         except OffsetStoreError as error:
             first_error = first_error or error
-        except (pa.ArrowException, LogError, KeyError, TypeError, ValueError) as error:
-            where = f"{log.folder} from version {0 if base is None else base.version} to {state.version}"
-            first_error = first_error or OffsetStoreError(f"{where} has an action that is not understood: {error}")
     raise first_error or OffsetStoreError(f"{log.folder} has neither a checkpoint nor its first commit")
+
+
+@contextmanager
+def _understood(log: DeltaLog, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise OffsetStoreError(f"{log.folder}: {what} has an action that is not understood: {error!r}") from error
 
 
 def _bases(log: DeltaLog, listing: LogListing, version: int) -> Iterator[StoredCheckpoint | None]:
@@ -156,7 +165,11 @@ class _Made:
     def read_commits(self) -> None:
         base = -1 if self.base is None else self.base.version
         waiting: dict[str, list[Action]] = {kind: [] for kind in FILE_KINDS}
-        for actions in self.log.actions_of(range(self.state.version, base, -1), KNOWN):
+        versions = range(self.state.version, base, -1)
+        for version, actions in zip(versions, self.log.actions_of(versions, (*KNOWN, DAMAGE)), strict=True):
+            if actions[DAMAGE]:  # an empty file would be a commit without files
+                what = actions[DAMAGE][0]["what"]
+                raise OffsetStoreError(f"{self.log.folder}: the commit of version {version} is damaged: {what}")
             for kind in STATE_KINDS:
                 self._take(kind, actions[kind])
             for kind, files in waiting.items():
@@ -164,7 +177,7 @@ class _Made:
                     key = file_key(action)
                     if key not in self.seen:
                         self.seen.add(key)
-                        files.append({**action, "dataChange": False})  # as the protocol's readers of changes expect
+                        files.append({**action, "dataChange": False})  # a checkpoint changes no rows
                 if len(files) >= CHUNK_ACTIONS:
                     self.chunks[kind].append(to_rows(kind, files))
                     files.clear()

@@ -80,9 +80,9 @@ def _newest_expired(log: DeltaLog, state: TableState, names: list[str], cutoff_m
 
     Times in commits rise, so a search is enough; times of files may not, so the first that has not expired ends it.
     """
-    properties = state.metadata.configuration
+    since = state.version + 1
     if state.metadata.is_on(IN_COMMIT_TIMESTAMPS):
-        since = int(properties.get(TIMESTAMPS_SINCE, 0))
+        since = int(state.metadata.configuration.get(TIMESTAMPS_SINCE, 0))
         commits = [version for version in _commits(names) if version >= since]
         expired = bisect.bisect_right(commits, cutoff_ms, key=lambda version: _in_commit_ms(log, version))
         if expired or not since:
@@ -92,7 +92,7 @@ def _newest_expired(log: DeltaLog, state: TableState, names: list[str], cutoff_m
         version = _commit_version(name)
         if version is None:
             continue
-        if modified_ms > cutoff_ms:
+        if modified_ms > cutoff_ms or version >= since:
             break
         newest = version
     return newest

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.checkpoint_rows import FileKey, file_key
 from sparkonce.offset_store.log.reader import DeltaLog
 
@@ -16,7 +17,9 @@ def active_files(log: DeltaLog, version: int) -> dict[FileKey, Action]:
     checkpoint = listing.newest_checkpoint(version)
     found: dict[FileKey, Action] = {}
     if checkpoint is not None:
-        found = {file_key(add): add for add in log.checkpoint_actions(listing, checkpoint, "add")}
+        stored = StoredCheckpoint(log, checkpoint, listing.checkpoints[checkpoint])
+        for rows in stored.files("add"):
+            found |= {file_key(add): add for add in rows.to_pylist(maps_as_pydicts="strict")}
     elif 0 not in listing.commits:
         raise OffsetStoreError(f"{log.folder} has neither version 0 nor a checkpoint before version {version}")
     versions = range(0 if checkpoint is None else checkpoint + 1, version + 1)

@@ -13,16 +13,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from obstore.exceptions import UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.aws_credentials import boto3_provider, found_by_sdk
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -71,17 +73,25 @@ class StoreOptions:
     """All that makes the client of one store; two stores of equal options may be one."""
 
     url: str
-    config: tuple[tuple[str, str], ...]
-    client: tuple[tuple[str, str], ...]
+    config: tuple[tuple[str, str], ...] = field(repr=False)
+    client: tuple[tuple[str, str], ...] = field(repr=False)
     retries: tuple[tuple[str, str], ...]
     conditional_put: str = ETAG
     """How S3 writes if absent, as the user set it; obstore itself is always told `ETAG`."""
+    found_by_boto3: tuple[str, str] | None = None
+    """Of credentials that obstore does not find: the arguments of `boto3_provider`."""
 
     @classmethod
     def read(cls, location: Location, storage_options: Mapping[str, str]) -> StoreOptions:
-        """Read options, and the environment."""
+        """Read options, and the environment.
+
+        Raises:
+            OSError: if the address of an endpoint or a proxy is invalid: obstore panics.
+        """
+        _check_ports(storage_options)
         kind: Any = _CLASSES[location.text.partition(":")[0]]
-        config, client = {}, {}
+        config: dict[str, str] = {}
+        client: dict[str, str] = {}
         taken = dict.fromkeys(_OF_ADDRESS[kind], "")
         if kind is AzureStore and "@" in location.text:
             taken[_ACCOUNT] = ""
@@ -93,17 +103,20 @@ class StoreOptions:
                 client[of_client] = value
             else:
                 config[name] = value
-        conditional_put = ETAG
+        given = dict(_lower(storage_options.items()))
+        conditional_put, by_boto3 = ETAG, None
         if kind is S3Store:
+            keys, by_boto3 = found_by_sdk(config, given)
+            config |= keys
             conditional_put = next((config.pop(name) for name in _CONDITIONAL_PUT if name in config), ETAG)
             config[_CONDITIONAL_PUT[0]] = ETAG
             if not _is_doubled(kind, (*config, _BULK_DELETE)):
                 config[_BULK_DELETE] = "true"  # one file at a time: plain DELETE, which every store has
-        given = dict(_lower(storage_options.items()))
         if _CERTIFICATE in given:
             client[_CERTIFICATE] = given[_CERTIFICATE]
         retries = {_RETRY_NAMES[name]: value for name, value in given.items() if name in _RETRY_NAMES}
-        return cls(location.text, tuple(config.items()), tuple(client.items()), tuple(retries.items()), conditional_put)
+        pairs = (tuple(config.items()), tuple(client.items()), tuple(retries.items()))
+        return cls(location.text, *pairs, conditional_put, by_boto3)
 
     @property
     def in_s3(self) -> bool:
@@ -114,15 +127,22 @@ class StoreOptions:
         """Make a client.
 
         Raises:
-            OSError, ValueError: if an option has no such value.
+            OSError: if an option has no such value.
+            ValueError, obstore's errors: the same, found by obstore.
         """
         kind: Any = _CLASSES[self.url.partition(":")[0]]
         client: dict[str, Any] = dict(self.client)
         if _CERTIFICATE in client:
             client["root_certificate"] = Path(client.pop(_CERTIFICATE)).read_bytes()
-        options = {"config": dict(self.config), "client_options": client, "retry_config": self._retry_config()}
+        options: dict[str, Any] = {
+            "config": dict(self.config),
+            "client_options": client,
+            "retry_config": self._retry_config(),
+        }
         store: ObjectStore
         if self.in_s3:  # obstore (0.12) does not find AWS_ENDPOINT_URL_S3 again in `from_url`
+            if self.found_by_boto3:
+                options["credential_provider"] = boto3_provider(*self.found_by_boto3)
             at = kind.from_url(self.url)
             store = kind(at.config["bucket"], prefix=at.prefix, **options)
         else:
@@ -135,9 +155,18 @@ class StoreOptions:
             try:
                 values[name] = {"max_retries": int, "base": float}.get(name, duration)(value)
             except ValueError:
-                raise ValueError(f"storage.{name}={value} is no {_expected(name)}") from None
+                raise OSError(f"storage.{name}={value} is no {_expected(name)}") from None
         backoff = {name: values.pop(name) for name in _BACKOFF if name in values}
         return {**values, "backoff": backoff} if backoff else values
+
+
+def _check_ports(storage_options: Mapping[str, str]) -> None:
+    for name, value in storage_options.items():
+        if "://" in value:
+            try:
+                _ = urlsplit(value).port
+            except ValueError:  # its text may contain a part of a password
+                raise OSError(f"storage.{name} is not an address: its port is not a number up to 65535") from None
 
 
 def duration(text: str) -> timedelta:
@@ -190,7 +219,7 @@ def _client_name(name: str) -> str | None:
     """Return the name of an option of the HTTP client, as obstore has it; None for one of the store."""
     bare = _PREFIX.sub("", name)
     try:
-        S3Store("bucket", client_options=cast("Any", {bare: ""}))
+        S3Store("bucket", client_options=cast(Any, {bare: ""}))
     except ValueError:
         return None
     except Exception:  # noqa: S110 - "" is no such value

@@ -10,10 +10,11 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import obstore
@@ -29,6 +30,7 @@ from sparkonce.offset_store.log.object_options import StoreOptions
 from sparkonce.offset_store.log.storage import LOG_FOLDER, Tag
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 CLIENTS = 256
@@ -86,46 +88,52 @@ class ObjectStorage:
         """See `LogStorage`."""
         return False
 
+    def prepare(self) -> None:
+        """See `LogStorage.prepare`: there are no folders."""
+
     def names(self, after: str = "") -> list[str]:
         """See `LogStorage.names`."""
-        found: set[str] = set()
-        passed: set[str] = set()
+        return sorted(name for name, _ in self._files(after=after) if name > after)
+
+    def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        """See `LogStorage.modified`."""
+        files = self._files(folder)
+        for name, found in sorted(files, key=itemgetter(0)) if self._is_unordered else files:
+            yield name, int(found["last_modified"].timestamp() * 1000)
+
+    def _files(self, folder: str = "", after: str = "") -> Iterator[tuple[str, ObjectMeta]]:
+        """Yield the files of a folder, in the order in which the store lists them.
+
+        obstore lists folders with all that is below them. Where a page ends within a folder below, such as that of
+        sidecars, the listing goes on behind it: else thousands of sidecars would be listed to find one commit.
+        """
+        root, passed = _path(folder).rstrip("/"), set[str]()
         start: str | None = after
         while start is not None:
-            start = self._collect_names(start, found, passed)
-        return sorted(name for name in found if name > after)
+            pages, start = self._pages(root, start), None
+            for page in pages:
+                names = [meta["path"].removeprefix(f"{root}/") for meta in page]
+                yield from ((name, meta) for name, meta in zip(names, page, strict=True) if "/" not in name)
+                below, is_below, _ = names[-1].partition("/")
+                if is_below and len(page) == PAGE and below not in passed and not self._is_unordered:
+                    passed.add(below)
+                    start = f"{below}/{_LAST}"
+                    break
 
-    def _collect_names(self, after: str, found: set[str], passed: set[str]) -> str | None:
-        """Collect names until a page ends within a folder, such as that of sidecars; return where to go on behind it.
-
-        obstore lists folders with all that is below them: without that, thousands of sidecars would be listed to find
-        one commit.
-        """
-        offset = _path(after) if after else None
+    def _pages(self, root: str, after: str) -> Iterator[Sequence[ObjectMeta]]:
         with _our_errors():
-            for page in obstore.list(self.store, LOG_FOLDER, offset=offset, chunk_size=PAGE):
-                names = [meta["path"].removeprefix(f"{LOG_FOLDER}/") for meta in page]
-                found.update(name for name in names if "/" not in name)
-                folder, is_below, _ = names[-1].partition("/")
-                if is_below and len(page) == PAGE and folder not in passed and not self._is_unordered:
-                    passed.add(folder)
-                    return f"{folder}/{_LAST}"
-        return None
+            pages = obstore.list(self.store, root, offset=f"{root}/{after}" if after else None, chunk_size=PAGE)
+        while True:
+            with _our_errors():
+                page = next(pages, None)
+            if page is None:
+                return
+            yield page
 
     @property
     def _is_unordered(self) -> bool:
         """Whether this is a directory bucket of S3, whose listings have no order."""
         return self.address.split("/")[2].endswith("--x-s3")
-
-    def modified(self, folder: str = "") -> Iterator[tuple[str, int]]:
-        """See `LogStorage.modified`."""
-        root = _path(folder) if folder else LOG_FOLDER
-        with _our_errors():
-            for page in obstore.list(self.store, root, chunk_size=PAGE):
-                for meta in page:
-                    name = meta["path"].removeprefix(f"{root}/")
-                    if "/" not in name:
-                        yield name, int(meta["last_modified"].timestamp() * 1000)
 
     def read(self, name: str) -> bytes:
         """See `LogStorage.read`."""

@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkonce.offset_store.log.actions import Action, AddFile
-from sparkonce.offset_store.log.state import IN_COMMIT_TIMESTAMPS, ROW_TRACKING_DOMAIN, TableState
+from sparkonce.offset_store.log.state import (
+    CLUSTERING_DOMAIN,
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING_DOMAIN,
+    TableState,
+)
 from sparkonce.offset_store.log.verdict import Touched
 
 ROW_TRACKING = "rowTracking"
+_SUSPENDED = "delta.rowTrackingSuspended"
+"""While it is true, new files get no row ids: delta-spark is about to drop the feature."""
 WRITE = "WRITE"
 
 
@@ -29,17 +36,27 @@ class Proposal:
     """Fields of ours in the ``commitInfo``."""
     files: Sequence[AddFile] = ()
     removed: Sequence[Action] | None = None
-    """The add actions of all files of the table, if it replaces them."""
+    """The add actions of all files of the table, if it replaces them; of some, if it is `alone`."""
+    restored: Sequence[Action] = ()
+    """Add actions of files that the table had before, and gets again with the row ids that they had."""
+    domains: Sequence[Action] = ()
     metadata: Action | None = None
     protocol: Action | None = None
     operation: str = WRITE
     parameters: Mapping[str, Any] | None = None
     """``operationParameters``; by default those of a write."""
+    metrics: Mapping[str, str] | None = None
+    """``operationMetrics``; by default those of a write."""
+    alone: bool = False
+    """Whether no other commit may land before it."""
 
     @property
     def touched(self) -> Touched:
         """What it depends on, for `verdict.judge`."""
-        return Touched(self.transactions.keys(), replaces=self.removed is not None)
+        domains = {str(each["domain"]) for each in self.domains}
+        if self.files:  # they have statistics of the clustering columns that there were
+            domains.add(CLUSTERING_DOMAIN)
+        return Touched(self.transactions.keys(), domains, replaces=self.removed is not None)
 
     def actions(self, state: TableState, attempt_id: str, now_ms: int, engine: str) -> list[tuple[str, Action]]:
         """Return its actions as the version after ``state``."""
@@ -51,6 +68,7 @@ class Proposal:
         found += [("txn", {"appId": txn_id, "version": to}) for txn_id, to in self.transactions.items()]
         found += [("remove", _remove(each, now_ms)) for each in self.removed or ()]
         found += self._adds(state)
+        found += [("domainMetadata", each) for each in self.domains]
         return found
 
     def _info(self, state: TableState, attempt_id: str, now_ms: int, engine: str) -> dict[str, Any]:
@@ -58,39 +76,49 @@ class Proposal:
         if state.metadata.is_on(IN_COMMIT_TIMESTAMPS):
             now_ms = now_ms if state.timestamp_ms is None else max(now_ms, state.timestamp_ms + 1)
             timed = {"inCommitTimestamp": now_ms}
-        written = sum(file.size for file in self.files)
-        rows = sum(file.rows for file in self.files)
-        metrics = {"numFiles": str(len(self.files)), "numOutputRows": str(rows), "numOutputBytes": str(written)}
+        metrics = self.metrics or (self._metrics() if self.files else None)
         return {
             **timed,
             "timestamp": now_ms,
             "operation": self.operation,
             "operationParameters": self.parameters or self._of_a_write(state),
             "isBlindAppend": self.removed is None and self.metadata is None,
-            **({"operationMetrics": metrics} if self.files else {}),
+            **({"operationMetrics": metrics} if metrics else {}),
             "engineInfo": engine,
             "txnId": attempt_id,
             **self.info,
         }
+
+    def _metrics(self) -> dict[str, str]:
+        written, rows = sum(file.size for file in self.files), sum(file.rows for file in self.files)
+        return {"numFiles": str(len(self.files)), "numOutputRows": str(rows), "numOutputBytes": str(written)}
 
     def _of_a_write(self, state: TableState) -> dict[str, str]:
         columns = json.dumps(list(state.metadata.partition_columns), separators=(",", ":"))
         return {"mode": "Append" if self.removed is None else "Overwrite", "partitionBy": columns}
 
     def _adds(self, state: TableState) -> list[tuple[str, Action]]:
-        if ROW_TRACKING not in state.protocol.writer_features:
-            return [("add", file.to_action()) for file in self.files]
+        adds: list[tuple[Action, int]] = [(file.to_action(), file.rows) for file in self.files]
+        adds += [(add, 0 if "baseRowId" in add else rows_of(add) or 0) for add in self.restored]
+        if ROW_TRACKING not in state.protocol.writer_features or state.metadata.is_on(_SUSPENDED):
+            return [("add", add) for add, _ in adds]
         found: list[tuple[str, Action]] = []
         row_id = state.next_row_id
-        for file in self.files:
+        for add, rows in adds:
             ids = {"baseRowId": row_id, "defaultRowCommitVersion": state.version + 1}
-            found.append(("add", file.to_action() | ids))
-            row_id += file.rows
-        if self.files:
+            found.append(("add", {**ids, **add}))
+            row_id += rows
+        if row_id > state.next_row_id:
             configuration = json.dumps({"rowIdHighWaterMark": row_id - 1}, separators=(",", ":"))
             domain = {"domain": ROW_TRACKING_DOMAIN, "configuration": configuration, "removed": False}
             found.append(("domainMetadata", domain))
         return found
+
+
+def rows_of(add: Action) -> int | None:
+    """Return how many rows a file has, deleted ones too; None if its statistics do not say."""
+    found = json.loads(add.get("stats") or "{}").get("numRecords")
+    return int(found) if found is not None else None
 
 
 def _remove(add: Action, now_ms: int) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class DeltaLog:
             try:
                 return self.storage.names(f"{since:020d}" if since else "")
             except OSError as error:
-                raise self._error(f"cannot list {self.folder}", error) from error
+                raise self.failure(f"cannot list {self.folder}", error) from error
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -207,7 +207,7 @@ class DeltaLog:
                         kept = values.filter(batch.column(0).is_valid()).to_pylist(maps_as_pydicts="strict")
                         yield from (value for value in kept if value is not None)
             except (OSError, pa.ArrowException) as error:
-                raise self._error(f"cannot read {self.folder}/{name}", error) from error
+                raise self.failure(f"cannot read {self.folder}/{name}", error) from error
 
     def _read(self, name: str) -> bytes:
         with hidden_secrets(self.storage_options):
@@ -216,9 +216,10 @@ class DeltaLog:
             except FileNotFoundError as error:
                 raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
             except OSError as error:
-                raise self._error(f"cannot read {self.folder}/{name}", error) from error
+                raise self.failure(f"cannot read {self.folder}/{name}", error) from error
 
-    def _error(self, what: str, error: Exception) -> OffsetStoreError:
+    def failure(self, what: str, error: Exception) -> OffsetStoreError:
+        """Return an error of the store as one of ours, with what to do."""
         why = plain(error)
         return OffsetStoreError(f"{what}: {why}{store_hint_or_options(self.location, why)}")
 

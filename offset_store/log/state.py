@@ -7,10 +7,10 @@ newest in-commit timestamp, so its state does not grow with the rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from sparkonce.offset_store.log.actions import Action, Actions, Metadata, Protocol
 
@@ -20,7 +20,11 @@ NEWS_KINDS = (*STATE_KINDS, "commitInfo", "add", "remove")
 """What `changes` looks at in a commit."""
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
+CLUSTERING_DOMAIN = "delta.clustering"
 RESTORE = "RESTORE"
+
+
+T = TypeVar("T")
 
 
 class LogError(ValueError):
@@ -45,7 +49,7 @@ class TableState:
     def next_row_id(self) -> int:
         """The first row id that no row has had ("Row Tracking")."""
         text = self.domains.get(ROW_TRACKING_DOMAIN)
-        return 0 if text is None else int(json.loads(text)["rowIdHighWaterMark"]) + 1
+        return 0 if text is None else _read("domainMetadata", _high_water_mark, text) + 1
 
     def at_commit(self, actions: Actions) -> TableState:
         """Return this state, of a checkpoint, with what only its commit has: the in-commit timestamp."""
@@ -71,25 +75,23 @@ def first_state(version: int, actions: Actions) -> TableState:
     if not protocols or not metadata:
         missing = "protocol" if not protocols else "metadata"
         raise LogError(f"has no {missing}")
-    empty = TableState(version, _read(Protocol.of, protocols[-1]), _read(Metadata.of, metadata[-1]), {}, {})
+    empty = TableState(
+        version, _read("protocol", Protocol.of, protocols[-1]), _read("metadata", Metadata.of, metadata[-1]), {}, {}
+    )
     return _with(empty, actions)
 
 
 def _with(state: TableState, actions: Actions) -> TableState:
-    protocol = _read(Protocol.of, actions["protocol"][-1]) if actions["protocol"] else state.protocol
-    metadata = _read(Metadata.of, actions["metaData"][-1]) if actions["metaData"] else state.metadata
+    protocol = _read("protocol", Protocol.of, actions["protocol"][-1]) if actions["protocol"] else state.protocol
+    metadata = _read("metadata", Metadata.of, actions["metaData"][-1]) if actions["metaData"] else state.metadata
     transactions, domains = state.transactions, state.domains
     if actions["txn"]:
-        moved = {str(txn["appId"]): int(txn["version"]) for txn in actions["txn"]}
+        moved = dict(_read("txn", _transaction, txn) for txn in actions["txn"])
         transactions = MappingProxyType({**transactions, **moved})
     if actions["domainMetadata"]:
-        kept = dict(domains)
-        for each in actions["domainMetadata"]:
-            if each.get("removed"):
-                kept.pop(each["domain"], None)
-            else:
-                kept[str(each["domain"])] = str(each["configuration"])
-        domains = MappingProxyType(kept)
+        written = dict(_read("domainMetadata", _domain, each) for each in actions["domainMetadata"])
+        kept = {**domains, **written}
+        domains = MappingProxyType({name: text for name, text in kept.items() if text is not None})
     return TableState(state.version, protocol, metadata, transactions, domains, _timestamp(state, metadata, actions))
 
 
@@ -98,11 +100,24 @@ def _timestamp(state: TableState, metadata: Metadata, actions: Actions) -> int |
         return None
     infos = actions.get("commitInfo") or []
     found = infos[0].get("inCommitTimestamp") if infos else None
-    return state.timestamp_ms if found is None else int(found)
+    return state.timestamp_ms if found is None else _read("commitInfo", int, found)
 
 
-def _read(parse: Any, action: Action) -> Any:
+def _transaction(action: Action) -> tuple[str, int]:
+    return str(action["appId"]), int(action["version"])
+
+
+def _domain(action: Action) -> tuple[str, str | None]:
+    """Return a domain and its configuration; None if it is removed."""
+    return str(action["domain"]), None if action.get("removed") else str(action["configuration"])
+
+
+def _high_water_mark(text: str) -> int:
+    return int(json.loads(text)["rowIdHighWaterMark"])
+
+
+def _read(kind: str, parse: Callable[[Any], T], value: Any) -> T:
     try:
-        return parse(action)
-    except (KeyError, TypeError, ValueError) as error:
-        raise LogError(f"has a {parse.__self__.__name__.lower()} action that cannot be read: {error!r}") from error
+        return parse(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LogError(f"has a {kind} action that cannot be read: {error!r}") from error

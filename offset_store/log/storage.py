@@ -33,6 +33,9 @@ class LogStorage(Protocol):
     def is_local(self) -> bool:
         """Whether reading a file takes no round trip."""
 
+    def prepare(self) -> None:
+        """Make the folder and those above it, where files need some. Raises OSError."""
+
     def names(self, after: str = "") -> list[str]:
         """Return the names of the files in the folder, not below it, that sort after ``after``, in order; [] if none.
 
@@ -81,6 +84,14 @@ class LocalStorage:
     def is_local(self) -> bool:
         """See `LogStorage`."""
         return True
+
+    def prepare(self) -> None:
+        """See `LogStorage.prepare`: it is there after a loss of power, too."""
+        made = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for each in made:
+            with suppress(PermissionError):  # a folder above may be writable, and not readable
+                _flush(each.parent)
 
     def names(self, after: str = "") -> list[str]:
         """See `LogStorage.names`."""
@@ -138,7 +149,7 @@ class LocalStorage:
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
-        self._flush_folder()
+        _flush(self.folder)
         return True
 
     def put(self, name: str, data: bytes) -> None:
@@ -166,9 +177,10 @@ class LocalStorage:
             raise
         return path
 
-    def _flush_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _flush(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.storage import LOG_FOLDER, LocalStorage, LogStorage
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
+
+if TYPE_CHECKING:
+    from sparkonce.offset_store.log.object_options import StoreOptions
+    from sparkonce.offset_store.log.object_storage import ObjectStorage
 
 _TRUE = ("1", "true", "on", "yes", "y")
 _LOCKS = ("AWS_S3_LOCKING_PROVIDER", "DELTA_DYNAMO_TABLE_NAME")
@@ -27,39 +32,59 @@ def log_storage(location: Location, storage_options: Mapping[str, str]) -> LogSt
     """
     if location.is_local:
         return LocalStorage(Path(location.text) / LOG_FOLDER)
-    from sparkonce.offset_store.log.object_options import SCHEMES, StoreOptions  # slow to import
-    from sparkonce.offset_store.log.object_storage import ObjectStorage
-
-    if location.text.partition(":")[0] not in SCHEMES:
-        raise OffsetStoreError(
-            f"there can be no table at {location}: tables are on local or mounted file systems, or in object stores "
-            "(s3://, s3a://, gs://, abfss:// or az://)"
-        )
     with hidden_secrets(storage_options):
         try:
-            options = StoreOptions.read(location, storage_options)
-            refusal, one_writer = (
-                ("", False) if not options.in_s3 else _writers(options.conditional_put, storage_options)
-            )
-            return ObjectStorage.of(options, one_writer=one_writer, refusal=refusal)
-        except (OSError, ValueError) as error:
+            return object_storage(location, storage_options)
+        except OSError as error:
             why = plain(error)
             raise OffsetStoreError(f"cannot reach {location}: {why}{store_hint_or_options(location, why)}") from error
+
+
+def object_storage(location: Location, storage_options: Mapping[str, str]) -> ObjectStorage:
+    """Return that of an object store.
+
+    Raises:
+        OSError: as `log_storage`; the message may show a secret.
+    """
+    from sparkonce.offset_store.log.object_storage import ObjectStorage  # slow to import
+
+    options, refusal, one_writer = _read(location, storage_options)
+    return ObjectStorage.of(options, one_writer=one_writer, refusal=refusal)
 
 
 def check_commits(location: Location, storage_options: Mapping[str, str]) -> None:
     """Reject a location at which options say that no commit can be made safely, before a row is written.
 
     Raises:
-        OffsetStoreError: with what to do; also as `log_storage`.
+        OffsetStoreError: with what to do.
     """
-    refusal = getattr(log_storage(location, storage_options), "refusal", "")
-    if refusal:
-        raise OffsetStoreError(f"cannot commit to {location}: {refusal}")
+    if location.is_local:
+        return
+    with hidden_secrets(storage_options):
+        try:
+            _, refusal, _ = _read(location, storage_options)
+        except OSError as error:
+            refusal = plain(error)
+        if refusal:
+            raise OffsetStoreError(f"cannot commit to {location}: {refusal}")
+
+
+def _read(location: Location, storage_options: Mapping[str, str]) -> tuple[StoreOptions, str, bool]:
+    """Return a store's options, and what `_writers` says. Raises OSError."""
+    from sparkonce.offset_store.log.object_options import SCHEMES, StoreOptions
+
+    if location.text.partition(":")[0] not in SCHEMES:
+        raise OSError(
+            "no table can be there: tables are on local or mounted file systems, or in object stores (s3://, s3a://, "
+            "gs://, abfss:// or az://)"
+        )
+    options = StoreOptions.read(location, storage_options)
+    refusal, one_writer = _writers(options.conditional_put, storage_options) if options.in_s3 else ("", False)
+    return options, refusal, one_writer
 
 
 def _writers(conditional_put: str, storage_options: Mapping[str, str]) -> tuple[str, bool]:
-    """Return why no commit can be made in a store with S3's interface ("" if one can), and if there is one writer.
+    """Return why no commit may be made in a store with S3's interface, or "", and whether there is one writer.
 
     delta-rs (1.6) always writes conditionally, whatever `_ONE_WRITER` is, fails at the commit if that is disabled, and
     has given up locks in DynamoDB.
@@ -68,10 +93,9 @@ def _writers(conditional_put: str, storage_options: Mapping[str, str]) -> tuple[
         value = _value(name, storage_options)
         if value and (name != _LOCKS[0] or value.lower() == "dynamodb"):
             return (
-                f"{name}={value} says that the writers of this table lock it in DynamoDB, which sparkonce does not "
-                "do, and which delta-rs (1.6) has given up: it writes conditionally (If-None-Match), and the two kinds "
-                "of writers do not see each other. Let all writers of the table write conditionally, and remove the "
-                "option, or the environment variable",
+                f"{name}={value} says that the writers of this table lock it in DynamoDB, which sparkonce does not do, "
+                "nor delta-rs any more (1.6): both write conditionally (If-None-Match), and would overlook the locks. "
+                "Let all writers of the table write conditionally, and remove this option, or environment variable",
                 False,
             )
     if conditional_put.lower() == _ETAG:

@@ -32,6 +32,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Actions, by_kind, to_lines
 from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.checkpoints import last_checkpoint
+from sparkonce.offset_store.log.creation import NewTable, left_over
 from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.protocol import catalog_feature, unreadable, unwritable
@@ -104,6 +105,29 @@ class TableLog:
                 return self._followed(self._state, version)
             return self._load(self.reader.listing(), version)
 
+    def create(self, table: NewTable) -> bool:
+        """Make version 0 of a missing table; return whether it is this one: another writer may be faster.
+
+        Raises:
+            OSError: if the store does not answer, or refuses: the table may be there, or may yet be.
+            OffsetStoreError: if the folder of its log holds something else.
+        """
+        attempt_id, storage = str(uuid.uuid4()), self.reader.storage
+        with hidden_secrets(self.storage_options):
+            names = self.reader.names()
+            if commit_file(0) in names:
+                return False
+            strange = left_over(names)
+            if strange:
+                raise OffsetStoreError(
+                    f"there is no table at {self.location}, and {self.reader.folder} is not empty: {strange[0]}"
+                    f"{', …' if len(strange) > 1 else ''}. It may be what is left of another table: look at it, and "
+                    "move it away, or use another path"
+                )
+            storage.prepare()
+            actions = table.actions(self.location, attempt_id, now_ms(), engine_info())
+            return self._put(0, to_lines(actions), attempt_id)
+
     def commit(self, proposal: Proposal, state: TableState) -> int:
         """Make a commit that was decided from ``state``; return its version.
 
@@ -111,46 +135,64 @@ class TableLog:
             CommitConflictError: if another commit after that state must be looked at first.
             OffsetStoreError: if the store does not answer, or refuses: the commit may have landed, or may yet.
         """
-        attempt_id, lost = str(uuid.uuid4()), 0
         what = unwritable(state.protocol)
         if what is not None:
             raise OffsetStoreError(f"cannot commit to the table {self.location}: it requires {what}, which {_UNKNOWN}")
+        attempt_id = str(uuid.uuid4())
         with self._errors("commit to"):
-            while lost < COMMIT_ATTEMPTS:
+            for _ in range(COMMIT_ATTEMPTS):
                 version = state.version + 1
                 actions = proposal.actions(state, attempt_id, now_ms(), engine_info())
                 if self._put(version, to_lines(actions), attempt_id):
                     self._check_in_force(version)
-                    self._maintain(state.after(by_kind(actions, NEWS_KINDS)))
+                    self._landed(state.after(by_kind(actions, NEWS_KINDS)))
                     return version
-                landed = next(self._strict(range(version, version + 1)))
-                conflict = judge(proposal.touched, version, landed)
-                if conflict is not None:
-                    raise CommitConflictError(f"{self.location}: {conflict}")
-                state, lost = state.after(landed), lost + 1
+                state = self._past(state, proposal)
         raise CommitConflictError(f"{self.location}: {COMMIT_ATTEMPTS} other commits were faster than this one")
 
+    def _past(self, state: TableState, proposal: Proposal) -> TableState:
+        """Return the state after the commit that has taken the next version.
+
+        Raises:
+            CommitConflictError: if the proposal must not follow it.
+        """
+        version = state.version + 1
+        landed = next(self._strict(range(version, version + 1)))
+        if proposal.alone:
+            raise CommitConflictError(f"{self.location}: version {version} landed meanwhile")
+        conflict = judge(proposal.touched, version, landed)
+        if conflict is not None:
+            raise CommitConflictError(f"{self.location}: {conflict}")
+        with self._version_named(version):
+            return state.after(landed)
+
     def _put(self, version: int, data: bytes, attempt_id: str) -> bool:
-        """Put a commit's file; return whether the version is ours."""
+        """Put a commit's file; return whether the version is ours.
+
+        Raises:
+            OSError: if no file of that version is there: ours may yet arrive.
+        """
         storage, name = self.reader.storage, commit_file(version)
         for left in range(PUTS if not storage.is_local else 1, 0, -1):
             try:
                 if storage.put_if_absent(name, data):
                     return True
             except OSError as error:
-                if self._is_ours(version, attempt_id):
-                    return True
+                is_ours = self._is_ours(version, attempt_id)
+                if is_ours is not None:
+                    return is_ours
                 if left == 1 or isinstance(error, PermissionError):
                     raise
             else:
-                return self._is_ours(version, attempt_id)
+                return bool(self._is_ours(version, attempt_id))
         return False
 
-    def _is_ours(self, version: int, attempt_id: str) -> bool:
+    def _is_ours(self, version: int, attempt_id: str) -> bool | None:
+        """Whether a version is this attempt's commit; None if there is none."""
         try:
             infos = self.reader.actions(version, ("commitInfo",))["commitInfo"]
         except LogFileMissingError:
-            return False
+            return None
         return any(info.get("txnId") == attempt_id for info in infos)
 
     def _check_in_force(self, version: int) -> None:
@@ -199,7 +241,7 @@ class TableLog:
                 return listing
         return self.reader.listing()
 
-    def _maintain(self, state: TableState) -> None:
+    def _landed(self, state: TableState) -> None:
         """Write a checkpoint and clean the log up, if they are due; what fails there does not undo the commit."""
         self._maintained = maintain(self.reader, state, last=self._maintained, now_ms=now_ms())
         if self._maintained.problem is not None:
@@ -237,20 +279,23 @@ class TableLog:
             try:
                 actions = next(found)
             except LogFileMissingError as error:
-                raise OffsetStoreError(
+                raise self._unloadable(
                     f"version {version} is missing from {self.reader.folder}, and other files say that it was there: "
                     "files of _delta_log were deleted by hand, or by a clean-up at this moment"
                 ) from error
             if actions[DAMAGE]:
-                raise OffsetStoreError(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
+                raise self._unloadable(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
             yield actions
+
+    def _unloadable(self, why: str) -> OffsetStoreError:
+        return OffsetStoreError(f"cannot load the Delta table at {self.location}: {why}")
 
     @contextmanager
     def _version_named(self, version: int) -> Iterator[None]:
         try:
             yield
         except LogError as error:
-            raise OffsetStoreError(f"version {version} in {self.reader.folder} {error}") from error
+            raise self._unloadable(f"version {version} in {self.reader.folder} {error}") from error
 
     def _readable(self, state: TableState) -> TableState:
         """Return the state of a table whose log this version can read. Raises OffsetStoreError for another."""

@@ -7,6 +7,9 @@ older, and is read again. delta-spark then goes on with the newest, and with the
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkonce.offset_store.log.checkpoints import write_checkpoint
+from sparkonce.offset_store.log.cleanup import clean_up
 from sparkonce.offset_store.log.storage import LOG_FOLDER
 from tests.lab.checkpoint_tables import (
     ALTERED,
@@ -25,6 +29,7 @@ from tests.lab.checkpoint_tables import (
     readings,
     spark_rows,
     state_at,
+    version_of_name,
 )
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -47,7 +52,9 @@ def test_a_table_is_the_same_after_our_checkpoint_alone(
         refused |= {name for name, found in before.items() if isinstance(found, str)}
         checkpoint(table, copy, version)
         keep_only(copy, version)
-        assert readings(copy) == before, version
+        for reader, found in readings(copy).items():
+            # delta-rs does not read deletion vectors by delta-spark's checkpoints without statistics; by ours it may.
+            assert found == before[reader] or isinstance(before[reader], str), (version, reader)
         if (last - version) % SPARKS_SHARE == 0:
             rows = spark_rows(delta_spark, table, row_ids=recipe.row_ids, version=version)
             assert spark_rows(delta_spark, copy, row_ids=recipe.row_ids) == rows, version
@@ -89,3 +96,30 @@ def goes_on(spark: SparkSession, table: Path, copy: Path, recipe: Recipe) -> Non
         assert spark_rows(spark, copy) == spark_rows(spark, table)
     written = list(log_of(copy).listing().checkpoints)
     assert len(written) > 1, written
+
+
+@pytest.mark.parametrize("name", ["plain", "V2 json", "parts"])
+def test_clean_up_leaves_what_later_versions_are_made_of(delta_spark: SparkSession, tmp_path: Path, name: str) -> None:
+    (recipe,) = [each for each in RECIPES if each.name == name]
+    table = tmp_path / "table"
+    recipe.make(delta_spark, table)
+    last = log_of(table).listing().commits[-1]
+    now_ms = int(time.time() * 1000)
+    for expired, oldest in [(2, 0), (3, 3), (5, 3), (last, last // 3 * 3)]:
+        copy = shutil.copytree(table, tmp_path / f"copy-{expired}")
+        age(copy, expired, now_ms)
+        clean_up(log_of(copy), state_at(table, last), now_ms=now_ms)
+        left = log_of(copy).listing()
+        assert (left.commits[0], left.commits[-1]) == (oldest, last)
+        assert (oldest or 3) == min(left.checkpoints)
+        for version in (expired + 1, None) if expired < last else (None,):  # older ones delta-spark refuses by age
+            rows = spark_rows(delta_spark, table, version=version)
+            assert spark_rows(delta_spark, copy, version=version) == rows, (expired, version)
+
+
+def age(path: Path, expired: int, now_ms: int) -> None:
+    """Make files of versions up to one, and all sidecars, 40 days old."""
+    for each in (path / LOG_FOLDER).rglob("*"):
+        version = version_of_name(each.name)
+        if each.is_file() and (each.parent.name == "_sidecars" or (version is not None and version <= expired)):
+            os.utime(each, (now_ms / 1000 - 40 * 86_400,) * 2)

@@ -26,8 +26,10 @@ from pyarrow import fs
 
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.protocol import unwritable
 from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.storage import LOG_FOLDER
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.offset_store.tables import join, load_table, table_filesystem
 
@@ -91,9 +93,15 @@ class TableFolder:
 
         Raises:
             StoreMissingError: if there is no table.
-            OffsetStoreError: if folder or log cannot be read to the end: then no file is known to be an orphan.
+            OffsetStoreError: if folder or log cannot be read to the end, or the table has a feature that is unknown
+                here ("vacuumProtocolCheck" in PROTOCOL.md): then no file is known to be an orphan.
         """
         infos = self._list()
+        unknown = unwritable(TableLog(self.location, self.storage_options).state().protocol)
+        if unknown is not None:
+            raise OffsetStoreError(
+                f"the table {self.location} has the {unknown}: which of its files are used is unknown"
+            )
         table = load_table(self.location, self.storage_options)
         files = _data_files(infos, table.metadata().partition_columns)
         named = self._named(table)

@@ -241,6 +241,19 @@ def test_a_hole_is_named_and_nothing_is_written(table: HandLog) -> None:
     assert list(table.log.listing().checkpoints) == [2]
 
 
+@pytest.mark.parametrize(
+    "damage", ["", '{"add":{"path":"f4"', '{"add":{"size":1}}\n', '{"add":{"path":"f4","size":"x"}}\n']
+)
+def test_a_damaged_commit_is_named_and_nothing_is_written(table: HandLog, damage: str) -> None:
+    table.commits(5)
+    table.checkpoint(2)
+    state = table.state()
+    (table.folder / f"{4:020d}.json").write_text(damage)
+    with pytest.raises(OffsetStoreError, match=r"version 4 is damaged|00004\.json|not understood"):
+        write_checkpoint(table.log, state, table.log.listing(), removed_before_ms=0)
+    assert list(table.log.listing().checkpoints) == [2]
+
+
 def test_a_checkpoint_that_differs_from_the_state_is_not_written(table: HandLog) -> None:
     table.commit(add("a"), txn("lost", 1), domain("d"))
     table.checkpoint()

@@ -145,15 +145,17 @@ def test_protected_versions_go_at_once_or_not_at_all(table: HandLog) -> None:
     assert clean_up(table.log, table.state(), now_ms=NOW_MS, most=1).deleted == 12
 
 
-def test_in_commit_timestamps_count_where_there_are_any(table: HandLog) -> None:
-    on = {"delta.enableInCommitTimestamps": "true"}
+@pytest.mark.parametrize("since", [0, 6])
+def test_in_commit_timestamps_count_where_there_are_any(table: HandLog, since: int) -> None:
+    """Versions up to 5 have expired by them, or, where they begin later, by the times of their files; 4 is a base."""
+    on = {"delta.enableInCommitTimestamps": "true", "delta.inCommitTimestampEnablementVersion": str(since)}
     aged(table, on, protocol=with_features("inCommitTimestamp"))
-    for version in range(13):
+    for version in range(since, 13):
         name = table.folder / f"{version:020d}.json"
         at_ms = OLD_MS + version if version <= 5 else NOW_MS
-        name.write_text(
-            name.read_text().replace('{"commitInfo": {}}', json.dumps({"commitInfo": {"inCommitTimestamp": at_ms}}))
-        )
+        info = json.dumps({"commitInfo": {"inCommitTimestamp": at_ms}})
+        name.write_text(name.read_text().replace('{"commitInfo": {}}', info))
+        os.utime(name, (OLD_MS / 1000,) * 2)
     clean_up(table.log, table.state(), now_ms=NOW_MS)
     assert versions(table)[0] == list(range(4, 13))
 

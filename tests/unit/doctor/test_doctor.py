@@ -131,7 +131,7 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing, plain, constrained = tmp_path / "a" / "missing", tmp_path / "plain", tmp_path / "constrained"
     for place in (plain, constrained):
         write_deltalake(place, pa.table({"n": [1]}))
-    DeltaTable(constrained).alter.add_constraint({"positive": "n > 0"})
+    DeltaTable(constrained).alter.add_constraint({"positive": "cbrt(n) > 0"})
     before = sorted(tmp_path.rglob("*"))
     assert lines(capsys, "--table", str(missing), status=0)["table"].count("ok:") == 2
     assert (
@@ -139,7 +139,7 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         in lines(capsys, "--table", str(plain), status=0)["table"]
     )
     found = lines(capsys, "--table", str(constrained), status=1)["table"]
-    assert found.startswith(f"WRONG: {constrained}, version 1: it has check constraints: positive.")
+    assert found.startswith(f"WRONG: {constrained}, version 1: it has the check constraint positive (")
     (tmp_path / "plain" / "_delta_log" / "00000000000000000001.json").write_text("{not json")
     assert lines(capsys, "--table", str(plain), status=1)["table"].startswith("WRONG:")
     (tmp_path / "plain" / "_delta_log" / "00000000000000000001.json").unlink()
@@ -200,11 +200,10 @@ def test_what_the_sink_refuses_is_wrong_here(tmp_path: Path, capsys: pytest.Capt
     assert "_delta_log is a file" in lines(capsys, "--table", str(odd), status=1)["table"]
     checked = tmp_path / "checked"
     write_deltalake(checked, pa.table({"n": [1]}))
-    DeltaTable(checked).alter.add_constraint({"positive": "n > 0"})
+    DeltaTable(checked).alter.add_constraint({"positive": "cbrt(n) > 0"})
     found = lines(capsys, "--table", str(checked), status=1)["table"]
-    assert (
-        "check constraints: positive. delta_once cannot write to it. Use sparkonce.AppendWriter (docs/append" in found
-    )
+    assert "the check constraint positive (cbrt(n) > 0), which delta_once cannot check: function cbrt" in found
+    assert ". delta_once cannot write to it. Use sparkonce.AppendWriter (docs/append" in found
 
 
 def test_no_secret_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

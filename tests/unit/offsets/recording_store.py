@@ -46,6 +46,7 @@ def recording_store() -> Iterator[Recorded]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two writes: else clients acknowledge late
 
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))

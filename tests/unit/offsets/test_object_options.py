@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.object_options import StoreOptions, duration
 from sparkonce.offset_store.log.stores import log_storage
@@ -45,6 +48,8 @@ S3_OPTIONS: tuple[Mapping[str, str], ...] = (
     {"timeout": "20s", "connect_timeout": "3s", "max_retries": "1", "retry_timeout": "1m 30s"},
     {"user_agent": "me", "http1_only": "true", "pool_idle_timeout": "15s", "pool_max_idle_per_host": "2"},
 )
+SOLE = frozenset({"region", "aws_token", "AWS_SKIP_SIGNATURE", "AWS_UNSIGNED_PAYLOAD"})
+"""Options of S3 that mean the same as others, or hide what they do."""
 AZURE_OPTIONS: tuple[Mapping[str, str], ...] = (
     {},
     {"AZURE_STORAGE_ACCOUNT_NAME": "other", "azure_container_name": "other"},
@@ -84,12 +89,32 @@ def sent(recorded: Recorded, address: str, options: Mapping[str, str]) -> tuple[
     return delta_rs, ours + recorded.take("PUT")
 
 
+def test_many_options_of_s3_at_once(recorded: Recorded) -> None:
+    given = {name: value for options in S3_OPTIONS if not SOLE & options.keys() for name, value in options.items()}
+    delta_rs, ours = sent(recorded, S3, {**IN_S3, "AWS_ENDPOINT_URL": recorded.address, **given})
+    assert len(ours) == 2
+    assert ours == delta_rs
+
+
+@pytest.mark.lab
 @each_case(("number", "given"), enumerate(S3_OPTIONS))
-def test_options_of_s3(recorded: Recorded, number: int, given: Mapping[str, str]) -> None:
+def test_each_option_of_s3(recorded: Recorded, number: int, given: Mapping[str, str]) -> None:
     change = (str, str.lower)[number % 2]
     options = {**IN_S3, "AWS_ENDPOINT_URL": recorded.address, **given}
     delta_rs, ours = sent(recorded, S3, {change(name): value for name, value in options.items()})
     assert len(ours) == 2
+    assert ours == delta_rs
+
+
+@each_case(
+    "name", ["my täble", "a%20b", "a+b=c&d", "100%", "a*b[1]", "日本", "x:y@z", "a#b", "a?b", "a/../b", "%2525", ""]
+)
+def test_addresses(recorded: Recorded, name: str) -> None:
+    address, options = f"s3://bucket/{name}", {**IN_S3, "AWS_ENDPOINT_URL": recorded.address}
+    DeltaStorageHandler(address, options).get_file_info([f"_delta_log/{COMMIT}"])
+    ((delta_rs, _),) = recorded.take("HEAD")
+    log_storage(Location.parse(address), options).tag(COMMIT)
+    ((ours, _),) = recorded.take("HEAD")
     assert ours == delta_rs
 
 
@@ -123,6 +148,67 @@ def test_the_environment_of_s3(recorded: Recorded, monkeypatch: pytest.MonkeyPat
         delta_rs, ours = sent(recorded, S3, given)
         assert len(ours) == 2
         assert ours == delta_rs
+
+
+PROFILES = """
+[default]
+aws_access_key_id = of-default
+aws_secret_access_key = secret
+[other]
+aws_access_key_id = of-other
+aws_secret_access_key = secret
+aws_session_token = token
+[process]
+credential_process = echo '{"Version": 1, "AccessKeyId": "of-process", "SecretAccessKey": "secret"}'
+"""
+
+
+@pytest.mark.lab
+@each_case(
+    ("profile", "options", "key"),
+    [
+        ("default", {}, "of-default"),
+        ("other", {}, "of-other"),
+        ("process", {}, "of-process"),
+        ("other", {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}, "id"),
+        ("other", {"AWS_SKIP_SIGNATURE": "true"}, ""),
+    ],
+)
+def test_profiles_of_aws(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, options: dict[str, str], key: str
+) -> None:
+    (tmp_path / "profiles").write_text(PROFILES)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "profiles"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    forced = {"AWS_ALLOW_HTTP": "true", "AWS_FORCE_CREDENTIAL_LOAD": "true", "AWS_REGION": "eu-west-1", **options}
+    delta_rs, ours = sent(recorded, S3, {**forced, "AWS_ENDPOINT_URL": recorded.address})
+    assert len(ours) == 2
+    assert ours == delta_rs
+    assert f"Credential={key}/" in ours[0][1].get("authorization", "Credential=/")
+
+
+def test_a_profile_counts_without_an_endpoint_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "profiles").write_text(PROFILES)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "profiles"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "profiles"))  # without any section of its own
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    read = StoreOptions.read(Location.parse(S3), {})
+    assert ("aws_access_key_id", "of-other") in read.config
+    assert "of-other" not in repr(read)
+    for options in ({"endpoint_url": "http://h"}, {"AWS_ACCESS_KEY_ID": "id"}):
+        assert ("aws_access_key_id", "of-other") not in StoreOptions.read(Location.parse(S3), options).config
+    monkeypatch.setenv("AWS_PROFILE", "process")
+    assert StoreOptions.read(Location.parse(S3), {}).found_by_boto3 == ("profile", "process")
+
+
+def test_a_role_to_assume_needs_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"AWS_IAM_ROLE_ARN": "arn:aws:iam::1:role/a", "AWS_IAM_ROLE_SESSION_NAME": "b"}
+    read = StoreOptions.read(Location.parse(S3), options)
+    assert read.found_by_boto3 == ("arn:aws:iam::1:role/a", "b")
+    monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+    with pytest.raises(OffsetStoreError, match=r"AWS_IAM_ROLE_ARN=arn.*are found by boto3, which is missing: pip inst"):
+        log_storage(Location.parse(S3), options)
 
 
 def test_requests_are_repeated_as_often(recorded: Recorded) -> None:
@@ -176,6 +262,15 @@ def test_what_the_client_is_told() -> None:
             "base": 3.0,
         },
     }
+
+
+def test_a_certificate_of_the_store_s_own_authority(tmp_path: Path) -> None:
+    path = tmp_path / "authority.pem"
+    with pytest.raises(OffsetStoreError, match=rf"cannot reach .*No such file or directory: '{path}'"):
+        log_storage(Location.parse(S3), {"certificate_path": str(path)})
+    path.write_bytes(b"")
+    with pytest.raises(OffsetStoreError, match="certificate"):
+        log_storage(Location.parse(S3), {"certificate_path": str(path)})
 
 
 @each_case(

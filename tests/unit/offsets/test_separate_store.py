@@ -17,6 +17,8 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.offset_store import DeltaOffsetStore, GroupOffsetStore, MemoryOffsetStore, OffsetStoreError
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.creation import NewTable
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
 from sparkonce.options import OptionError
@@ -120,14 +122,14 @@ def test_a_table_of_offsets_holds_no_rows(tmp_path: Path) -> None:
 
 def test_two_drivers_may_make_the_table_of_offsets_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Location.parse(str(tmp_path / "offsets"))
-    original = DeltaTable.create
+    original = TableLog.create
 
-    def overtaken(*args: Any, **kwargs: Any) -> DeltaTable:
-        monkeypatch.setattr(DeltaTable, "create", original)
+    def overtaken(self: TableLog, table: NewTable) -> bool:
+        monkeypatch.setattr(TableLog, "create", original)
         DeltaOffsetStore(place, "app", create_missing=True).snapshot()
-        return original(*args, **kwargs)
+        return original(self, table)
 
-    monkeypatch.setattr(DeltaTable, "create", overtaken)
+    monkeypatch.setattr(TableLog, "create", overtaken)
     assert DeltaOffsetStore(place, "app", create_missing=True).snapshot().version == 0
 
 

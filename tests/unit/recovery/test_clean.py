@@ -19,6 +19,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.reader import DeltaLog
 from tests.delta_commits import of_delta_rs
 from tests.unit.recovery.recovery_support import Pipeline
+from tests.unit.sink.query_by_hand import SCHEMA, make_table, table_actions
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_800_000_000_000
@@ -215,6 +216,15 @@ def split_checkpoint(log: Path, version: int) -> None:
     (log / "_last_checkpoint").unlink()
     for number, part in enumerate((rows.slice(0, 3), rows.slice(3)), 1):
         pq.write_table(part, log / f"{version:020d}.checkpoint.{number:010d}.{2:010d}.parquet")
+
+
+def test_a_table_with_a_feature_that_is_unknown_is_left_alone(tmp_path: Path) -> None:
+    """PROTOCOL.md, "VACUUM Protocol Check": such a feature may name files in a way of its own."""
+    table = tmp_path / "table"
+    make_table(table, *table_actions(SCHEMA, features=("vacuumProtocolCheck", "notYetThere")))
+    put(table, "part-lost.parquet")
+    with pytest.raises(OffsetStoreError, match="writer feature notYetThere: which of its files are used is unknown"):
+        open_folder(table).find(24 * HOUR_MS, NOW_MS)
 
 
 def test_a_log_that_cannot_be_read_makes_no_orphans(pipeline: Pipeline) -> None:

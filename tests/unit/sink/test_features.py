@@ -14,14 +14,18 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_sink.features import SAFE
+from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError
+from sparkonce.connectors.delta_sink.features import SAFE, TableFacts, growth_refusals
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.protocol import READER_FEATURES
 from sparkonce.options import OptionError
 from tests.unit.sink.query_by_hand import SCHEMA, Query, delete_row, make_table, table_actions
 
 OLD = ("invariants", "appendOnly")
 LONG = t.LongType()
+TEXT = t.StringType()
 
 
 def column(name: str, kind: t.DataType = LONG, nullable: bool = True, **metadata: Any) -> t.StructField:
@@ -33,28 +37,58 @@ def one(**metadata: Any) -> t.StructType:
 
 
 INNER = t.StructType([column("x", delta__invariants='{"expression":{"expression":"x > 0"}}')])
-VARCHAR = t.StructField("s", t.StringType(), True, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"})
+TIMED = t.StructType([*one().fields, column("seen", t.TimestampType()), column("text", t.StringType())])
+
+
+def declared(kind: str, stored: t.DataType = TEXT) -> t.StructField:
+    """Return a column as SQL with CHAR and VARCHAR declares it."""
+    return t.StructField("s", stored, True, {"__CHAR_VARCHAR_TYPE_STRING": kind})
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "check constraint": (
-        {"schema": SCHEMA, "versions": (1, 3), "configuration": {"delta.constraints.pos": "v > 0"}},
-        "check constraints: pos",
+        {"schema": SCHEMA, "versions": (1, 3), "configuration": {"delta.constraints.pos": "v > rand()"}},
+        r"check constraint pos \(v > rand\(\)\), which delta_once cannot check: function rand",
     ),
-    "invariant": ({"schema": one(delta__invariants="{}")}, "column v has an invariant"),
+    "invariant": ({"schema": one(delta__invariants="{}")}, "an invariant of column v"),
     "nested invariant": (
         {"schema": t.StructType([*SCHEMA.fields, column("l", t.ArrayType(INNER))])},
         r"column l\.x has an invariant",
     ),
     "generated column": (
-        {"schema": one(delta__generationExpression="1"), "features": ("generatedColumns", *OLD)},
-        "column v is generated",
+        {"schema": one(delta__generationExpression="uuid()"), "features": ("generatedColumns", *OLD)},
+        r"column v is generated as uuid\(\), which delta_once cannot compute",
     ),
-    "varchar column": (
-        {"schema": t.StructType([*SCHEMA.fields, VARCHAR])},
-        "column s is or has a char or varchar",
+    "varchar inside an array": (
+        {"schema": t.StructType([*SCHEMA.fields, declared("array<varchar(3)>", t.ArrayType(t.StringType()))])},
+        "column s has a CHAR or VARCHAR inside another type",
     ),
     "varchar column inside a struct": (
-        {"schema": t.StructType([*SCHEMA.fields, column("l", t.StructType([VARCHAR]))])},
-        r"column l\.s is or has a char or varchar",
+        {"schema": t.StructType([*SCHEMA.fields, column("l", t.StructType([declared("varchar(3)")]))])},
+        r"column l\.s has a CHAR or VARCHAR inside another type",
+    ),
+    "a condition that is two expressions": (
+        {"schema": SCHEMA, "configuration": {"delta.constraints.c": "v > 0) AS a, (v > 1"}},
+        "cannot check: it is more than one expression",
+    ),
+    "a condition that is a number": (
+        {"schema": SCHEMA, "configuration": {"delta.constraints.c": "v + 1"}},
+        "cannot check: it is a bigint, not a boolean",
+    ),
+    "a condition that a session's time zone decides": (
+        {"schema": TIMED, "configuration": {"delta.constraints.c": "seen > '2024-01-01'"}},
+        "cannot check: seen is a timestamp",
+    ),
+    "a condition that a session's time zone decides by a cast": (
+        {"schema": TIMED, "configuration": {"delta.constraints.c": "CAST(text AS TIMESTAMP) > '2024-01-01'"}},
+        "cannot check: it may depend on the time zone",
+    ),
+    "a condition on a CHAR": (
+        {
+            "schema": t.StructType([*SCHEMA.fields, declared("char(3)")]),
+            "configuration": {"delta.constraints.c": "s <> 'a'"},
+        },
+        "cannot check: s is or has a CHAR",
     ),
     "identity column": (
         {"schema": one(delta__identity__start=1), "features": ("identityColumns", *OLD)},
@@ -64,28 +98,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"schema": one(delta__identity__start=1), "versions": (2, 6)},
         "column v is an identity column",
     ),
-    "row tracking": (
-        {
-            "schema": SCHEMA,
-            "features": ("domainMetadata", "rowTracking", *OLD),
-            "configuration": {"delta.enableRowTracking": "true"},
-        },
-        "domainMetadata.*rowTracking.*enableRowTracking",
-    ),
-    "clustering": ({"schema": SCHEMA, "features": ("domainMetadata", "clustering", *OLD)}, "feature clustering"),
-    "in-commit timestamps": (
-        {
-            "schema": SCHEMA,
-            "features": ("inCommitTimestamp", *OLD),
-            "configuration": {"delta.enableInCommitTimestamps": "true"},
-        },
-        "inCommitTimestamp",
-    ),
-    "type widening": (
-        {"schema": SCHEMA, "features": ("typeWidening", *OLD), "reader_features": ("typeWidening",)},
-        "typeWidening",
-    ),
-    "column defaults": ({"schema": one(), "features": ("allowColumnDefaults", *OLD)}, "allowColumnDefaults"),
     "Iceberg compatibility": (
         {"schema": SCHEMA, "features": ("icebergCompatV2", *OLD), "configuration": {}},
         "icebergCompatV2",
@@ -99,10 +111,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "feature variantType",
     ),
     "writer of version 6": ({"schema": SCHEMA, "versions": (2, 6)}, "requires writer version 6"),
-    "vacuum check": (
-        {"schema": SCHEMA, "features": ("vacuumProtocolCheck",), "reader_features": ("vacuumProtocolCheck",)},
-        "feature vacuumProtocolCheck",
-    ),
     "unknown feature": ({"schema": SCHEMA, "features": ("notYetThere", *OLD)}, "feature notYetThere"),
 }
 
@@ -154,14 +162,93 @@ def test_what_asks_nothing_of_an_append_is_appended_to(tmp_path: Path, name: str
     assert DeltaTable(query.table).transaction_version("sparkonce/app/query/q") == 1
 
 
-@pytest.mark.parametrize("feature", sorted(SAFE))
-def test_what_counts_as_safe_is_known_to_delta_rs(tmp_path: Path, feature: str) -> None:
+def test_every_feature_that_counts_as_safe_is_written(tmp_path: Path) -> None:
     """Else the first batch would fail when it is committed, after its tasks."""
+    for feature in sorted(SAFE):
+        query = Query(tmp_path / feature)
+        readers = [feature] if feature in READER_FEATURES else []
+        make_table(query.table, *table_actions(SCHEMA, features=[feature], reader_features=readers))
+        query.write(0, [{"v": 1}])
+        assert kinds(query, 1)["add"]["size"], feature
+
+
+def kinds(query: Query, version: int) -> dict[str, Any]:
+    """Return the actions of a commit that has one of each kind."""
+    lines = (query.table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+    actions = [json.loads(line) for line in lines]
+    assert next(iter(actions[0])) == "commitInfo"
+    return {kind: action for each in actions for kind, action in each.items()}
+
+
+def test_rows_get_ids_where_they_are_tracked(tmp_path: Path) -> None:
+    """PROTOCOL.md, "Row Tracking": also where it is only supported, but not while it is suspended."""
     query = Query(tmp_path)
-    readers = [feature] if feature in ("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint") else []
-    make_table(query.table, *table_actions(SCHEMA, features=[feature], reader_features=readers))
+    features = ("domainMetadata", "rowTracking", *OLD)
+    make_table(query.table, *table_actions(SCHEMA, features=features))
+    query.write(0, [{"v": 1}, {"v": 2}])
+    query.write(1, [{"v": 3}])
+    made = kinds(query, 2)
+    assert (made["add"]["baseRowId"], made["add"]["defaultRowCommitVersion"]) == (2, 2)
+    assert json.loads(made["domainMetadata"]["configuration"]) == {"rowIdHighWaterMark": 2}
+    query.replace = True
+    query.write(2, [{"v": 4}])
+    lines = (query.table / "_delta_log" / f"{3:020d}.json").read_text().splitlines()
+    removed = [action["remove"] for line in lines if "remove" in (action := json.loads(line))]
+    assert [(each["baseRowId"], each["defaultRowCommitVersion"]) for each in removed] == [(0, 1), (2, 2)]
+    with pytest.raises(CompactionError, match=r"rowTracking\. Merge them with delta-spark \(OPTIMIZE\)"):
+        Compaction(Location.parse(str(query.table)), {}, 1 << 20, {}).plan()
+
+
+def test_rows_get_no_ids_while_row_tracking_is_suspended(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    configuration = {"delta.rowTrackingSuspended": "true"}
+    actions = table_actions(SCHEMA, features=("domainMetadata", "rowTracking"), configuration=configuration)
+    make_table(query.table, *actions)
     query.write(0, [{"v": 1}])
-    assert DeltaTable(query.table).version() == 1
+    made = kinds(query, 1)
+    assert "baseRowId" not in made["add"]
+    assert "domainMetadata" not in made
+
+
+def test_commits_have_rising_timestamps_where_the_table_wants_them(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    later_ms = 1 << 42
+    info = {"commitInfo": {"inCommitTimestamp": later_ms, "timestamp": later_ms, "operation": "CREATE TABLE"}}
+    configuration = {"delta.enableInCommitTimestamps": "true"}
+    actions = table_actions(SCHEMA, features=("inCommitTimestamp",), configuration=configuration)
+    make_table(query.table, info, *actions)
+    for version in (1, 2):
+        query.write(version - 1, [{"v": 1}])
+        assert kinds(query, version)["commitInfo"]["inCommitTimestamp"] == later_ms + version
+
+
+def test_clustering_columns_have_statistics_wherever_they_are(tmp_path: Path) -> None:
+    """PROTOCOL.md, "Clustered Table": also where the table's properties leave them out."""
+    schema = t.StructType([column("v"), column("s", t.StructType([column("x"), column("y")]))])
+    query = Query(tmp_path, schema=schema)
+    domain = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":[["s","y"]]}', "removed": False}
+    configuration = {"delta.dataSkippingNumIndexedCols": "0"}
+    actions = table_actions(schema, features=("domainMetadata", "clustering"), configuration=configuration)
+    make_table(query.table, *actions, {"domainMetadata": domain})
+    query.write(0, [{"v": 1, "s": {"x": 2, "y": 3}}])
+    assert json.loads(kinds(query, 1)["add"]["stats"])["maxValues"] == {"s": {"y": 3}}
+    query.log(1, 20)
+    messages = query.tasks(rows=[{"v": 1, "s": {"x": 2, "y": 3}}])
+    moved = {**domain, "configuration": '{"clusteringColumns":[["v"]]}'}
+    text = json.dumps({"domainMetadata": moved})
+    (query.table / "_delta_log" / f"{2:020d}.json").write_text(text + "\n")
+    with pytest.raises(TableError, match="changed while batch 1"):
+        query.commit(1, messages)
+
+
+def test_clustering_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    domain = {"domain": "delta.clustering", "configuration": "{}", "removed": False}
+    features = ("domainMetadata", "clustering")
+    make_table(query.table, *table_actions(SCHEMA, features=features), {"domainMetadata": domain})
+    query.log(0, 10)
+    with pytest.raises(TableError, match=r"its domain delta\.clustering cannot be read"):
+        query.writer().begin()
 
 
 def test_append_only_tables_are_not_replaced(tmp_path: Path) -> None:
@@ -188,7 +275,10 @@ def test_not_null_inside_a_struct_is_checked_by_row(tmp_path: Path) -> None:
     ("columns", "reason"),
     [
         ([column("w", nullable=False)], r"column w \(bigint\) is missing from the query, and is NOT NULL"),
-        ([column("w", CURRENT_DEFAULT="5")], r"column w \(bigint\) is missing from the query, and has a default"),
+        (
+            [column("w", CURRENT_DEFAULT="uuid()")],
+            r"column w \(bigint\) is missing .* the default uuid\(\), which delta_once does not fill in: function uuid",
+        ),
     ],
 )
 def test_columns_that_may_not_be_left_out(tmp_path: Path, columns: list[t.StructField], reason: str) -> None:
@@ -197,6 +287,93 @@ def test_columns_that_may_not_be_left_out(tmp_path: Path, columns: list[t.Struct
     query.log(0, 10)
     with pytest.raises(SchemaError, match=reason):
         query.writer().begin()
+
+
+def test_columns_that_the_query_lacks_get_their_defaults(tmp_path: Path) -> None:
+    extra = [
+        column("w", nullable=False, CURRENT_DEFAULT="2 + 3"),
+        column("s", TEXT, CURRENT_DEFAULT="'it\\'s'"),
+        column("n", TEXT, CURRENT_DEFAULT="NULL"),
+        column("p", t.DateType(), CURRENT_DEFAULT="DATE'2024-02-29'"),
+        column("given", CURRENT_DEFAULT="uuid()"),
+    ]
+    query = Query(tmp_path, schema=t.StructType([column("v"), column("given")]))
+    table = t.StructType([*SCHEMA.fields, *extra])
+    make_table(query.table, *table_actions(table, features=("allowColumnDefaults", *OLD), partition_columns=["p"]))
+    query.write(0, [{"v": 1, "given": None}])
+    assert kinds(query, 1)["add"]["partitionValues"] == {"p": "2024-02-29"}
+    (file,) = query.table.rglob("*.parquet")
+    assert pq.ParquetFile(file).read().to_pylist() == [{"v": 1, "w": 5, "s": "it's", "n": None, "given": None}]
+
+
+def test_texts_have_the_declared_lengths(tmp_path: Path) -> None:
+    """Characters are counted, trailing spaces too, and nothing is filled up: as by delta-spark."""
+    texts = ["a", "éèç", "𠮷  ", None, ""]
+    for kind in ("varchar(3)", "char(3)"):
+        query = Query(tmp_path / kind, schema=t.StructType([column("s", TEXT)]))
+        make_table(query.table, *table_actions(t.StructType([declared(kind)])))
+        query.write(0, [{"s": text} for text in texts])
+        assert sorted(map(str, (row["s"] for row in query.read("s")))) == sorted(map(str, texts))
+        query.log(1, 20)
+        with pytest.raises(SchemaError, match=r"column s is (VAR)?CHAR\(3\) .* longer value in it: row 2 of 2"):
+            query.tasks(rows=[{"s": "a"}, {"s": "a   "}])
+
+
+CHECKED = t.StructType(
+    [
+        column("v", delta__invariants='{"expression":{"expression":"v < 10"}}'),
+        column("g", delta__generationExpression="v * 2"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"v": 1}, {"v": -1}], r"check constraint pos \(v > 0\) is not kept: row 2 of 2"),
+        ([{"v": 1}, {"v": None}], r"check constraint pos \(v > 0\) is not kept: row 2 of 2"),
+        ([{"v": 10}], r"invariant of column v \(v < 10\) is not kept: row 1 of 1"),
+        ([{"v": 1 << 62}], r"\(v \* 2\) AS bigint\), cannot be computed \(.*\): row 1 of 1"),
+    ],
+)
+def test_a_row_that_breaks_a_condition_stops_the_query(tmp_path: Path, rows: list[dict[str, Any]], reason: str) -> None:
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(CHECKED, versions=(1, 4), configuration={"delta.constraints.pos": "v > 0"}))
+    query.write(0, [{"v": 1}, {"v": 9}])
+    assert query.read("v") == [{"v": 1, "g": 2}, {"v": 9, "g": 18}]
+    query.log(1, 20)
+    with pytest.raises(SchemaError, match=reason):
+        query.tasks(rows=rows)
+    assert query.files() == 1
+
+
+def test_generated_values_that_the_query_has_are_checked(tmp_path: Path) -> None:
+    query = Query(tmp_path, schema=t.StructType([column("g"), column("v")]))
+    make_table(query.table, *table_actions(CHECKED, versions=(1, 4)))
+    query.write(0, [{"v": 2, "g": 4}])
+    query.log(1, 20)
+    with pytest.raises(SchemaError, match=r"column g is generated as v \* 2 is not kept: row 2 of 2"):
+        query.tasks(rows=[{"v": 2, "g": 4}, {"v": 2, "g": 5}])
+
+
+def test_a_partition_column_may_be_generated(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    table = t.StructType([*SCHEMA.fields, column("p", delta__generationExpression="v % 2")])
+    make_table(query.table, *table_actions(table, versions=(1, 4), partition_columns=["p"]))
+    query.write(0, [{"v": 3}, {"v": 4}])
+    assert query.read("v") == [{"v": 3, "p": 1}, {"v": 4, "p": 0}]
+
+
+def test_a_condition_that_is_new_stops_the_batch_before_it(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    actions = table_actions(SCHEMA, versions=(1, 3))
+    make_table(query.table, *actions)
+    query.log(0, 10)
+    messages = query.tasks()
+    metadata = table_actions(SCHEMA, configuration={"delta.constraints.pos": "v > 0"})[1]
+    (query.table / "_delta_log" / f"{1:020d}.json").write_text(json.dumps(metadata) + "\n")
+    with pytest.raises(TableError, match=r"the schema of the table .* changed while batch 0"):
+        query.commit(0, messages)
 
 
 def test_a_partition_column_may_not_be_left_out(tmp_path: Path) -> None:
@@ -333,13 +510,14 @@ def test_a_null_in_a_mapped_column_is_told_by_its_name(tmp_path: Path) -> None:
         query.tasks(rows=[{"v": None}])
 
 
-def test_mapped_tables_do_not_grow(tmp_path: Path) -> None:
-    query = Query(tmp_path, mergeSchema="true", schema=t.StructType([*PLAIN.fields, column("new")]))
-    actions = table_actions(MAPPED, versions=(2, 5), configuration={"delta.columnMapping.mode": "name"})
-    make_table(query.table, *actions)
-    query.log(0, 10)
-    with pytest.raises(TableError, match="only delta-spark can add or change new"):
-        query.writer().begin()
+def test_ids_of_elements_are_left_to_delta_spark() -> None:
+    """With Iceberg compatibility elements of arrays and maps have ids, too."""
+    configuration = (("delta.enableIcebergCompatV2", "true"),)
+    facts = TableFacts("id", MAPPED.json(), (), configuration, ("columnMapping", "icebergCompatV2"), 7)
+    nested = t.StructField("n", t.StructType([t.StructField("a", t.ArrayType(t.LongType()))]))
+    (why,) = growth_refusals(facts, (column("flat"), nested))
+    assert "only delta-spark can add or change n: ALTER TABLE" in why
+    assert not growth_refusals(facts, (column("flat"),))
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,27 @@ The cases are those of Delta's schema evolution suites, as far as no type of the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field
+from deltalake import DeltaTable, Field, QueryBuilder
 from deltalake.schema import PrimitiveType
-from deltalake.table import TableAlterer
 from pyspark.sql import types as t
 
+from sparkonce.connectors.delta_sink.features import FIELD_ID, PHYSICAL_NAME
+from sparkonce.connectors.delta_sink.growth import ADD_COLUMN
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_sink.types import holds
 from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.state import TableState
 from sparkonce.offset_store.log.table_log import TableLog
 from tests.unit.sink.query_by_hand import Query, make_table, table_actions
 
@@ -171,8 +178,11 @@ def test_a_driver_that_dies_between_the_two_commits(tmp_path: Path, monkeypatch:
     query = growing(tmp_path, WIDE)
     query.log(0, 10)
     with monkeypatch.context() as patch:
+        original = TableLog.commit
 
-        def dies(*args: Any, **kwargs: Any) -> None:
+        def dies(self: TableLog, proposal: Proposal, state: TableState) -> int:
+            if proposal.operation == ADD_COLUMN:
+                return original(self, proposal, state)
             raise DeadError
 
         patch.setattr(TableLog, "commit", dies)
@@ -188,13 +198,15 @@ def test_a_driver_that_dies_between_the_two_commits(tmp_path: Path, monkeypatch:
 
 def test_a_column_that_is_added_and_whose_answer_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(tmp_path)
-    original = TableAlterer.add_columns
+    original = TableLog.commit
 
-    def loses(self: TableAlterer, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        raise OSError("no answer")
+    def loses(self: TableLog, proposal: Proposal, state: TableState) -> int:
+        version = original(self, proposal, state)
+        if proposal.operation == ADD_COLUMN:
+            raise OffsetStoreError("no answer")
+        return version
 
-    monkeypatch.setattr(TableAlterer, "add_columns", loses)
+    monkeypatch.setattr(TableLog, "commit", loses)
     query = growing(tmp_path, WIDE)
     query.write(0, [{"k": 1, "w": "x"}])
     assert operations(query) == ["CREATE TABLE", "WRITE", "ADD COLUMN", "WRITE"]
@@ -202,18 +214,15 @@ def test_a_column_that_is_added_and_whose_answer_is_lost(tmp_path: Path, monkeyp
 
 def overtake(monkeypatch: pytest.MonkeyPatch, query: Query, *rivals: Callable[[DeltaTable], object]) -> None:
     """Let others change the table just before our own change to its columns."""
-    original = TableAlterer.add_columns
+    original = TableLog.commit
     waiting = list(rivals)
 
-    def overtaken(self: TableAlterer, *args: Any, **kwargs: Any) -> None:
-        if waiting:
-            rival = waiting.pop(0)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(TableAlterer, "add_columns", original)
-                rival(DeltaTable(query.table))
-        original(self, *args, **kwargs)
+    def overtaken(self: TableLog, proposal: Proposal, state: TableState) -> int:
+        if proposal.operation == ADD_COLUMN and waiting:
+            waiting.pop(0)(DeltaTable(query.table))
+        return original(self, proposal, state)
 
-    monkeypatch.setattr(TableAlterer, "add_columns", overtaken)
+    monkeypatch.setattr(TableLog, "commit", overtaken)
 
 
 def adding(name: str, kind: str) -> Callable[[DeltaTable], object]:
@@ -273,14 +282,23 @@ def test_a_column_that_is_gone_when_the_rows_are_committed(tmp_path: Path) -> No
     assert query.read("k") == [{"k": 0, "w": None}, {"k": 1, "w": "x"}]
 
 
-def test_a_timestamp_without_zone_does_not_cost_the_table_its_promises(tmp_path: Path) -> None:
-    """delta-rs names the new feature alone, and an older table's promises were never named."""
-    wide = row(k=LONG, n=t.TimestampNTZType())
-    query = growing(tmp_path, wide)
-    make_table(query.table, *table_actions(NARROW, configuration={"delta.appendOnly": "true"}))
-    query.log(0, 10)
-    with pytest.raises(TableError, match=r"delta.appendOnly.*'delta.feature.timestampNtz' = 'supported'"):
-        query.writer().begin()
+@pytest.mark.parametrize(
+    ("versions", "features"),
+    [
+        ((1, 2), {"appendOnly", "invariants"}),
+        ((1, 4), {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}),
+    ],
+)
+def test_a_timestamp_without_zone_does_not_cost_an_old_table_its_promises(
+    tmp_path: Path, versions: tuple[int, int], features: set[str]
+) -> None:
+    """Those of older protocols are not named; when the first feature is, all must be."""
+    query = growing(tmp_path, row(k=LONG, n=t.TimestampNTZType()))
+    make_table(query.table, *table_actions(NARROW, versions=versions, configuration={"delta.appendOnly": "true"}))
+    query.write(0, [{"k": 1, "n": None}])
+    protocol = DeltaTable(query.table).protocol()
+    assert set(protocol.writer_features or ()) == {"timestampNtz", *features}
+    assert protocol.reader_features == ["timestampNtz"]
 
 
 @pytest.mark.parametrize("features", [(), ("invariants", "appendOnly")])
@@ -291,6 +309,58 @@ def test_a_timestamp_without_zone_brings_its_feature(tmp_path: Path, features: t
     protocol = DeltaTable(query.table).protocol()
     assert {"timestampNtz", *features} <= set(protocol.writer_features or ())
     assert protocol.reader_features == ["timestampNtz"]
+
+
+def test_fields_of_mapped_columns_get_names_and_ids(tmp_path: Path) -> None:
+    """Nested ones too; ids go on after the highest that was ever used, and what is there keeps its own."""
+    mapped = mapped_table([("k", LONG), ("s", t.ArrayType(row(x=LONG)))])
+    configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "9"}
+    grown = row(S=t.ArrayType(row(x=LONG, y=TEXT)), k=LONG, w=row(a=row(b=LONG), n=t.TimestampNTZType()))
+    query = growing(tmp_path, grown)
+    make_table(query.table, *table_actions(mapped, versions=(2, 5), configuration=configuration))
+    value = {"k": 1, "S": [{"x": 1, "y": "y"}], "w": {"a": {"b": 2}, "n": None}}
+    query.write(0, [value])
+    state = TableLog(Location.parse(str(query.table))).state()
+    found = json.loads(state.metadata.schema_json)
+    before = json.loads(mapped.json())
+    assert found["fields"][0] == before["fields"][0]
+    assert found["fields"][1]["metadata"] == before["fields"][1]["metadata"]
+    ids, names = zip(*mappings(found), strict=True)
+    assert ids == (1, 2, 3, 10, 11, 12, 13, 14)
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("col-") for name in names)
+    assert state.metadata.configuration["delta.columnMapping.maxColumnId"] == "14"
+    assert state.protocol.reader_features == {"columnMapping", "timestampNtz"}
+    rows = QueryBuilder().register("t", DeltaTable(query.table)).execute("SELECT * FROM t").read_all()
+    assert pa.table(rows).to_pylist() == [{"k": 1, "s": value["S"], "w": value["w"]}]
+
+
+def mapped_table(columns: Sequence[tuple[str, t.DataType]]) -> t.StructType:
+    """Return columns with names and ids as delta-spark gives them, from 1."""
+    numbers = count(1)
+
+    def named(kind: t.DataType) -> t.DataType:
+        if isinstance(kind, t.ArrayType):
+            return t.ArrayType(named(kind.elementType))
+        return mapped(kind.fields) if isinstance(kind, t.StructType) else kind
+
+    def mapped(fields: Sequence[t.StructField]) -> t.StructType:
+        made = t.StructType()
+        for each in fields:
+            number = next(numbers)
+            metadata = {FIELD_ID: number, PHYSICAL_NAME: f"col-{number}"}
+            made.add(t.StructField(each.name, named(each.dataType), True, metadata))
+        return made
+
+    return mapped([t.StructField(name, kind) for name, kind in columns])
+
+
+def mappings(kind: Any) -> Iterator[tuple[int, str]]:
+    if isinstance(kind, dict):
+        for each in kind.get("fields", ()):
+            yield each["metadata"][FIELD_ID], each["metadata"][PHYSICAL_NAME]
+            yield from mappings(each["type"])
+        yield from mappings(kind.get("elementType"))
 
 
 def test_a_decimal_holds_a_whole_number_if_it_holds_the_largest() -> None:

@@ -28,7 +28,7 @@ REPEATS = 3
 PATIENCE = {
     "max_retries": str(REPEATS),
     "retry_timeout": "20s",
-    "timeout": "1s",
+    "timeout": "500ms",
     "connect_timeout": "1s",
     "backoff_config.init_backoff": "10ms",
     "backoff_config.max_backoff": "50ms",

@@ -112,6 +112,18 @@ def test_credentials_that_may_only_read(tmp_path: Path, store: S3Store, proxy: F
     assert proxy.fired()[0] > 0
 
 
+def test_a_table_that_others_lock_in_dynamodb(tmp_path: Path, store: S3Store) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.write(0, [{"v": 1}])
+    query.options["storage.AWS_S3_LOCKING_PROVIDER"] = "dynamodb"
+    query.log(1, 20)
+    with pytest.raises(
+        OffsetStoreError, match=r"^cannot commit to s3://.*: AWS_S3_LOCKING_PROVIDER=dynamodb says that"
+    ):
+        query.tasks(rows=[{"v": 2}])
+    assert query.values() == [1]
+
+
 def test_a_token_that_has_expired(tmp_path: Path, proxy: FaultProxy) -> None:
     proxy.use(Rule("EXPIRED", times=0))
     told = told_of(StoredQuery(tmp_path, S3Store(proxy.address)))

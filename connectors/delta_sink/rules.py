@@ -1,0 +1,180 @@
+"""A table's own SQL: CHECK constraints, invariants, generated columns and defaults, evaluated where the rows are.
+
+Evaluated is what `connectors.sql` knows to return what Spark returns; a table with anything else is rejected by name.
+So is what depends on the time zone of the session that writes, and what reads a CHAR: Spark may compare it filled up.
+
+Theory: PROTOCOL.md of delta-io/delta, "CHECK Constraints", "Column Invariants", "Generated Columns" and "Default
+Columns". A condition must be true: null breaks it, as for delta-spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as t
+
+from sparkonce.connectors.delta_sink.lengths import DECLARED
+from sparkonce.connectors.delta_sink.types import has_type, plain_struct
+from sparkonce.options import OptionError
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.sql.select import Select
+
+CONSTRAINT = "delta.constraints."
+INVARIANT = "delta.invariants"
+GENERATED = "delta.generationExpression"
+_MAPPED = "delta.columnMapping.id"
+_VALUE = "found"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The first row that does not keep a condition."""
+
+    row: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """SQL over a table's columns, by their names, that has been read."""
+
+    text: str
+    select: Select = field(compare=False, repr=False)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset(names[0] for names in self.select.reads)
+
+    def values(self, rows: pa.RecordBatch) -> pa.Array | Broken:
+        """Return its value for each row, or the first row for which it cannot be evaluated."""
+        found = self.select.runner().run(rows)
+        if found.failed:
+            row, why = found.failed[0]
+            return Broken(row, f" ({why})")
+        return found.rows.column(_VALUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition that must be true for every row."""
+
+    what: str
+    """What the table calls it, for messages."""
+    condition: Expression
+
+    def broken(self, rows: pa.RecordBatch) -> Broken | None:
+        """Return the first row that does not keep it, or None."""
+        found = self.condition.values(rows)
+        if isinstance(found, Broken):
+            return found
+        row = pc.index(pc.fill_null(found, False), False).as_py()
+        return None if row < 0 else Broken(row, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a table's SQL asks of rows."""
+
+    checks: tuple[Check, ...] = ()
+    generated: Mapping[str, Expression] = field(default_factory=dict)
+    """How columns are computed, by their names."""
+    problems: tuple[str, ...] = ()
+    """What cannot be evaluated."""
+
+
+NO_RULES = Rules()
+
+
+@lru_cache(maxsize=64)
+def rules_of(schema_json: str, configuration: tuple[tuple[str, str], ...]) -> Rules:
+    """Read a table's conditions and generated columns."""
+    conditions = [
+        (f"the check constraint {key.removeprefix(CONSTRAINT)} ({text})", text)
+        for key, text in configuration
+        if key.startswith(CONSTRAINT)
+    ]
+    columns = json.loads(schema_json)["fields"]
+    conditions += [each for column in columns for each in _invariant(column)]
+    generated = {column["name"]: column["metadata"][GENERATED] for column in columns if _has(column, GENERATED)}
+    if not conditions and not generated:
+        return NO_RULES
+    table, problems = t.StructType.fromJson(json.loads(schema_json)), []
+    checks, computed = [], {}
+    for what, text in conditions:
+        try:
+            checks.append(Check(what, _read(f"({text})", table, t.BooleanType())))
+        except OptionError as error:
+            problems.append(f"it has {what}, which delta_once cannot check: {error}")
+    for name, text in generated.items():
+        kind = table[name].dataType
+        value, quoted = f"CAST(({text}) AS {kind.simpleString()})", "`" + name.replace("`", "``") + "`"
+        what = f"column {name} is generated as {text}"
+        try:
+            computed[name] = _read(value, table, kind)
+            checks.append(Check(what, _read(f"({quoted} IS NOT DISTINCT FROM {value})", table, t.BooleanType())))
+        except OptionError as error:
+            problems.append(f"{what}, which delta_once cannot compute: {error}")
+    return Rules(tuple(checks), computed, tuple(problems))
+
+
+@lru_cache(maxsize=64)
+def default_of(text: str, kind_json: str) -> pa.Array:
+    """Return a column's default as an array of one value. Raises OptionError if it is no constant that is known."""
+    kind = t.StructField.fromJson(json.loads(kind_json)).dataType
+    value = _read(f"CAST(({text}) AS {kind.simpleString()})", t.StructType([]), kind)
+    found = value.values(pa.RecordBatch.from_arrays([pa.array([0])], names=["one"]))
+    if isinstance(found, Broken):
+        raise OptionError(found.why.strip(" ()"))
+    return found
+
+
+def _invariant(column: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if _has(column, INVARIANT):
+        stored = column["metadata"][INVARIANT]
+        try:
+            text = str(json.loads(stored)["expression"]["expression"])
+        except (KeyError, TypeError, ValueError):
+            text = stored
+        yield f"an invariant of column {column['name']} ({text})", text
+
+
+def _has(column: Mapping[str, Any], key: str) -> bool:
+    return key in (column.get("metadata") or {})
+
+
+def _read(text: str, table: t.StructType, kind: t.DataType) -> Expression:
+    """Read an expression of a type. Raises OptionError if it must not be evaluated here, with the reason."""
+    from sparkonce.connectors.sql.select import check_select  # imported lazily: 50 ms, for few tables
+
+    try:
+        query = f"SELECT {text} AS {_VALUE} FROM records"  # noqa: S608  # what it may be is checked below
+        select = check_select(query, plain_struct(table))
+    except OptionError as error:
+        raise OptionError(str(error).removeprefix("sql: ").partition("; ")[0]) from None
+    computed = select.computed
+    if len(select.outputs) != 1 or (computed is not None and not computed.keeps_rows):
+        raise OptionError("it is more than one expression")
+    if select.schema[0].dataType != kind:
+        raise OptionError(f"it is a {select.schema[0].dataType.simpleString()}, not a {kind.simpleString()}")
+    if re.search("timestamp(?!_ntz)", text, re.IGNORECASE):
+        raise OptionError("it may depend on the time zone of the session that writes")
+    for names in select.reads:
+        column = table[names[0]]
+        if has_type(column.dataType, t.TimestampType):
+            raise OptionError(
+                f"{names[0]} is a timestamp, whose text depends on the time zone of the session that writes"
+            )
+        if re.search(r"\bchar\(", str(column.metadata.get(DECLARED, "")), re.IGNORECASE):
+            raise OptionError(f"{names[0]} is or has a CHAR, which Spark compares in its own way")
+        if _MAPPED in column.metadata and isinstance(column.dataType, (t.StructType, t.ArrayType, t.MapType)):
+            raise OptionError(f"it reads {names[0]}, within which names are mapped")
+    return Expression(text, select)

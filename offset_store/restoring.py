@@ -1,0 +1,126 @@
+"""The commit that takes a table's rows back to an older version, as delta-spark's RESTORE does.
+
+Files of that version that are not in the table now are added again, those that came since are removed, each by path
+and deletion vector. The metadata becomes that of the version, but for what must not go back: ids of columns that were
+given since, the names of the columns for row ids, and in-commit timestamps, which a log has from one version on. The
+protocol is never lowered. Row ids of files that are added again are those that they had; a file from before row
+tracking gets new ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sparkonce.offset_store.data_files import gone_files
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.checkpoint_rows import DROPPED
+from sparkonce.offset_store.log.files import active_files
+from sparkonce.offset_store.log.proposal import ROW_TRACKING, Proposal, rows_of
+from sparkonce.offset_store.log.protocol import unwritable
+from sparkonce.offset_store.log.protocol_changes import merged, to_action
+from sparkonce.offset_store.log.state import RESTORE, TableState
+from sparkonce.offset_store.log.table_log import TableLog
+
+CLUSTERING = "delta.clustering"
+"""The domain of clustering columns."""
+_APPEND_ONLY = "delta.appendOnly"
+_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+_ROW_ID_COLUMNS = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+_TIMESTAMPS = (
+    "delta.enableInCommitTimestamps",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
+NAMED = 3
+"""Files that an error names."""
+
+
+def restoration(log: TableLog, now: TableState, then: TableState) -> Proposal:
+    """Return the commit that restores ``then`` in the table at ``now``; it conflicts with every commit in between.
+
+    Raises:
+        OffsetStoreError: if that is impossible: files are gone, or the table does not allow it.
+        OSError, ValueError: if the files cannot be looked for.
+    """
+    there, wanted = active_files(log.reader, now.version), active_files(log.reader, then.version)
+    added = [_added(add) for key, add in wanted.items() if key not in there]
+    removed = [add for key, add in there.items() if key not in wanted]
+    protocol = merged(then.protocol, now.protocol)
+    unknown = unwritable(protocol)
+    for problem in [f"it requires {unknown}"] if unknown else _problems(now, then, added, removed):
+        raise OffsetStoreError(f"version {then.version} of {log.location} cannot be restored: {problem}")
+    gone = gone_files(log.location, log.storage_options, added)
+    if gone:
+        named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
+        raise OffsetStoreError(
+            f"version {then.version} of {log.location} cannot be restored: {len(gone)} of the files that it needs are "
+            f"gone: {named}. A VACUUM has removed them, or they were deleted by hand. Restore a newer version"
+        )
+    return Proposal(
+        removed=removed,
+        restored=added,
+        domains=_domains(now, then),
+        metadata=_metadata(now, then),
+        protocol=None if protocol == now.protocol else to_action(protocol),
+        operation=RESTORE,
+        parameters={"version": then.version, "timestamp": None},
+        metrics=_metrics(added, removed, list(wanted.values())),
+        alone=True,
+    )
+
+
+def _problems(now: TableState, then: TableState, added: Sequence[Action], removed: Sequence[Action]) -> Iterator[str]:
+    if removed and then.metadata.is_on(_APPEND_ONLY):
+        yield f"it has {_APPEND_ONLY}=true, and rows that came since would be removed"
+    if ROW_TRACKING in now.protocol.writer_features:
+        bare = next((add["path"] for add in added if "baseRowId" not in add and rows_of(add) is None), None)
+        if bare is not None:
+            yield f"the table tracks rows, and the statistics of {bare} do not say how many it has"
+    elif ROW_TRACKING in then.protocol.writer_features:
+        yield f"it has the feature {ROW_TRACKING}, which was dropped since. Restore a newer version"
+
+
+def _added(add: Action) -> Action:
+    kept = add.keys() - DROPPED["add"]
+    return {name: add[name] for name in add if name in kept and add[name] is not None} | {"dataChange": True}
+
+
+def _metadata(now: TableState, then: TableState) -> Action:
+    before, current = then.metadata.configuration, now.metadata.configuration
+    found = {name: value for name, value in before.items() if name not in _TIMESTAMPS}
+    found |= {name: current[name] for name in _TIMESTAMPS if name in current}
+    if ROW_TRACKING in now.protocol.writer_features:
+        found |= {name: current[name] for name in _ROW_ID_COLUMNS if name in current}
+    if _MAX_COLUMN_ID in found:
+        found[_MAX_COLUMN_ID] = str(max(int(each.get(_MAX_COLUMN_ID, 0)) for each in (before, current)))
+    kept = {name: value for name, value in then.metadata.action.items() if value is not None}
+    return {**kept, "configuration": found}
+
+
+def _domains(now: TableState, then: TableState) -> list[Action]:
+    if now.domains.get(CLUSTERING) == then.domains.get(CLUSTERING):
+        return []
+    none = json.dumps({"clusteringColumns": [], "domainName": CLUSTERING}, separators=(",", ":"))
+    configuration = then.domains.get(CLUSTERING, none)
+    return [{"domain": CLUSTERING, "configuration": configuration, "removed": False}]
+
+
+def _metrics(added: Sequence[Action], removed: Sequence[Action], after: Sequence[Action]) -> Mapping[str, str]:
+    def size(files: Sequence[Action]) -> int:
+        return sum(int(each.get("size") or 0) for each in files)
+
+    found: dict[str, Any] = {
+        "numRestoredFiles": len(added),
+        "restoredFilesSize": size(added),
+        "numRemovedFiles": len(removed),
+        "removedFilesSize": size(removed),
+        "numOfFilesAfterRestore": len(after),
+        "tableSizeAfterRestore": size(after),
+    }
+    return {name: str(value) for name, value in found.items()}
