@@ -201,6 +201,9 @@ class SimulatedStorage:
         """See `LogStorage`."""
         return self.world.is_local
 
+    def prepare(self) -> None:
+        """See `LogStorage.prepare`: there are no folders."""
+
     def names(self, after: str = "") -> list[str]:
         """See `LogStorage.names`."""
         self._begin()
