@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkonce.offset_store.data_files import gone_files
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.log.actions import Action
 from sparkonce.offset_store.log.checkpoint_rows import DROPPED
 from sparkonce.offset_store.log.files import active_files
@@ -45,22 +45,25 @@ def restoration(log: TableLog, now: TableState, then: TableState) -> Proposal:
     """Return the commit that restores ``then`` in the table at ``now``; it conflicts with every commit in between.
 
     Raises:
-        OffsetStoreError: if that is impossible: files are gone, or the table does not allow it.
-        OSError, ValueError: if the files cannot be looked for.
+        OffsetStoreError: if that is impossible: files are gone, or cannot be looked for; the table does not allow it.
     """
     there, wanted = active_files(log.reader, now.version), active_files(log.reader, then.version)
     added = [_added(add) for key, add in wanted.items() if key not in there]
     removed = [add for key, add in there.items() if key not in wanted]
     protocol = merged(then.protocol, now.protocol)
     unknown = unwritable(protocol)
+    what = f"version {then.version} of {log.location} cannot be restored"
     for problem in [f"it requires {unknown}"] if unknown else _problems(now, then, added, removed):
-        raise OffsetStoreError(f"version {then.version} of {log.location} cannot be restored: {problem}")
-    gone = gone_files(log.location, log.storage_options, added)
+        raise OffsetStoreError(f"{what}: {problem}")
+    try:
+        gone = gone_files(log.location, log.storage_options, added)
+    except (OSError, ValueError) as error:
+        raise OffsetStoreError(f"{what}: its files cannot be looked for: {plain(error)}") from error
     if gone:
         named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
         raise OffsetStoreError(
-            f"version {then.version} of {log.location} cannot be restored: {len(gone)} of the files that it needs are "
-            f"gone: {named}. A VACUUM has removed them, or they were deleted by hand. Restore a newer version"
+            f"{what}: {len(gone)} of the files that it needs are gone: {named}. A VACUUM has removed them, or they "
+            "were deleted by hand. Restore a newer version"
         )
     return Proposal(
         removed=removed,
