@@ -366,8 +366,9 @@ class OffsetsTable:
         manual = dict.fromkeys(map(manual_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | manual | self._epochs_forgotten(change) | change.transactions()
         transactions |= self._of_queries(change, stored)
+        proposal = self._proposal(change, transactions)
         try:
-            return self._commit(change, transactions)
+            return self.log.commit(proposal, self.state)
         except (OffsetStoreError, OSError, ValueError) as error:
             landed = self._version_of(change, since)
             if landed is None:
@@ -437,13 +438,16 @@ class OffsetsTable:
         batches = (entry.batch for entry in self.entries() if entry.version > target)
         return {batch.record.app_id for batch in batches if batch is not None}
 
-    def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> int:
+    def _proposal(self, change: ManualChange, transactions: Mapping[str, int]) -> Proposal:
+        """Return the commit of a change. Raises OffsetStoreError if a restore is impossible."""
         proposal = Proposal()
         if change.kind is ChangeKind.RESTORE:
             assert change.to_version is not None
-            proposal = restoration(self.log, self.state, self._load_version(change.to_version))
-        info = {COMMIT_INFO_KEY: change.to_commit_info()}
-        return self.log.commit(replace(proposal, transactions=transactions, info=info), self.state)
+            try:
+                proposal = restoration(self.log, self.state, self._load_version(change.to_version))
+            except OffsetStoreError as error:
+                raise OffsetStoreError(f"nothing was changed: {error}") from error
+        return replace(proposal, transactions=transactions, info={COMMIT_INFO_KEY: change.to_commit_info()})
 
     def _failure(self, error: Exception, since: int) -> OffsetStoreError:
         if isinstance(error, CommitConflictError):

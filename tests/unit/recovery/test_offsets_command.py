@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -24,6 +25,7 @@ from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.log.actions import Action
 from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.storage import LocalStorage
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.txn_ids import QueryTxn, offset_txn_id
@@ -206,13 +208,13 @@ def test_a_driver_decides_anew_after_the_hand(pipeline: Pipeline) -> None:
 def test_a_commit_whose_answer_is_lost_is_found(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = pipeline.opened()
     change = plan_rewind(opened.stored(), opened.stored(2), opened.entries(), app_id=APP, restore=False)
-    whole = OffsetsTable._commit
+    whole = TableLog.commit
 
-    def lossy(self: OffsetsTable, *words: object) -> None:
-        whole(self, *words)  # type: ignore[arg-type]
+    def lossy(self: TableLog, *words: Any) -> int:
+        whole(self, *words)
         raise OSError("planted: the answer is lost")
 
-    monkeypatch.setattr(OffsetsTable, "_commit", lossy)
+    monkeypatch.setattr(TableLog, "commit", lossy)
     assert opened.apply(change) == 4
     assert pipeline.offsets()[0] == 20
 
@@ -229,10 +231,10 @@ def test_a_commit_that_fails_is_said(pipeline: Pipeline, monkeypatch: pytest.Mon
     opened = pipeline.opened()
     change = plan_rewind(opened.stored(), opened.stored(2), opened.entries(), app_id=APP, restore=False)
 
-    def broken(self: OffsetsTable, *words: object) -> None:
+    def broken(self: TableLog, *words: object) -> int:
         raise OSError("planted: no space")
 
-    monkeypatch.setattr(OffsetsTable, "_commit", broken)
+    monkeypatch.setattr(TableLog, "commit", broken)
     with pytest.raises(OffsetStoreError, match=r"failed: planted: no space\. .* may still be under way"):
         opened.apply(change)
 
