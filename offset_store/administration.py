@@ -459,8 +459,8 @@ class OffsetsTable:
         if not isinstance(error, (OffsetStoreError, OSError)):
             return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
         return OffsetStoreError(
-            f"the commit to {self.location} failed: {plain(error)}. Its log does not have it, but a request may still "
-            "be under way: look at the stored offsets before you repeat it"
+            f"the commit to {self.location} failed. Its log does not have it, but a request may still be under way: "
+            f"look at the stored offsets before you repeat it. Why: {plain(error)}"
         )
 
     def _version_of(self, change: ManualChange, since: int) -> int | None:

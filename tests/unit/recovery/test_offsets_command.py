@@ -235,7 +235,7 @@ def test_a_commit_that_fails_is_said(pipeline: Pipeline, monkeypatch: pytest.Mon
         raise OSError("planted: no space")
 
     monkeypatch.setattr(TableLog, "commit", broken)
-    with pytest.raises(OffsetStoreError, match=r"failed: planted: no space\. .* may still be under way"):
+    with pytest.raises(OffsetStoreError, match=r"failed\. .* may still be under way: .*\. Why: planted: no space"):
         opened.apply(change)
 
 
