@@ -359,24 +359,22 @@ class OffsetsTable:
 
         Raises:
             CommitConflictError: if a driver wrote since this handle was loaded: nothing was changed.
-            OffsetStoreError: if the commit failed.
+            OffsetStoreError: if the commit failed; it may yet land.
         """
         since = self.version
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         manual = dict.fromkeys(map(manual_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | manual | self._epochs_forgotten(change) | change.transactions()
         transactions |= self._of_queries(change, stored)
+        proposal = self._proposal(change, transactions)
         try:
-            self._commit(change, transactions)
+            return self.log.commit(proposal, self.state)
         except (OffsetStoreError, OSError, ValueError) as error:
             landed = self._version_of(change, since)
             if landed is None:
                 with hidden_secrets(self.storage_options):
                     raise self._failure(error, since) from error
             return landed
-        landed = self._version_of(change, since)
-        assert landed is not None, "a commit that succeeded is in the log"
-        return landed
 
     def _epochs_forgotten(self, change: ManualChange) -> dict[str, int]:
         """Return the ids of stored leader epochs that no longer belong to the moved offsets."""
@@ -440,13 +438,16 @@ class OffsetsTable:
         batches = (entry.batch for entry in self.entries() if entry.version > target)
         return {batch.record.app_id for batch in batches if batch is not None}
 
-    def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> None:
+    def _proposal(self, change: ManualChange, transactions: Mapping[str, int]) -> Proposal:
+        """Return the commit of a change. Raises OffsetStoreError if a restore is impossible."""
         proposal = Proposal()
         if change.kind is ChangeKind.RESTORE:
             assert change.to_version is not None
-            proposal = restoration(self.log, self.state, self._load_version(change.to_version))
-        info = {COMMIT_INFO_KEY: change.to_commit_info()}
-        self.log.commit(replace(proposal, transactions=transactions, info=info), self.state)
+            try:
+                proposal = restoration(self.log, self.state, self._load_version(change.to_version))
+            except OffsetStoreError as error:
+                raise OffsetStoreError(f"nothing was changed: {error}") from error
+        return replace(proposal, transactions=transactions, info={COMMIT_INFO_KEY: change.to_commit_info()})
 
     def _failure(self, error: Exception, since: int) -> OffsetStoreError:
         if isinstance(error, CommitConflictError):
@@ -455,7 +456,12 @@ class OffsetsTable:
                 "decided, so nothing was changed. Stop every driver that writes there, then check and repeat "
                 f"({plain(error)})"
             )
-        return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
+        if not isinstance(error, (OffsetStoreError, OSError)):
+            return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
+        return OffsetStoreError(
+            f"the commit to {self.location} failed: {plain(error)}. Its log does not have it, but a request may still "
+            "be under way: look at the stored offsets before you repeat it"
+        )
 
     def _version_of(self, change: ManualChange, since: int) -> int | None:
         fresh = OffsetsTable.open(self.location, self.storage_options)

@@ -186,7 +186,10 @@ class Ours:
 
     def touched(self, table: Table) -> Touched:
         """What it depends on, for `judge`."""
-        domains = frozenset(line["domainMetadata"]["domain"] for line in self.lines(table) if "domainMetadata" in line)
+        lines = self.lines(table)
+        domains = {line["domainMetadata"]["domain"] for line in lines if "domainMetadata" in line}
+        if any("add" in line for line in lines):  # as `Proposal.touched`
+            domains.add(CLUSTERING)
         return Touched(frozenset(self.read), domains, self.replaces)
 
 

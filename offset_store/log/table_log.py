@@ -56,6 +56,8 @@ COMMIT_ATTEMPTS = 100
 """How often the next version is tried after losing to other commits that do not conflict."""
 PUTS = 3
 """How often a put is made whose outcome is unknown."""
+PAUSED_MS = 60 * 60 * 1000
+"""A process that was suspended for longer may find its table's log cleaned up: far less than any sensible retention."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class TableLog:
     _reader: DeltaLog | None = None
     _state: TableState | None = None
     _tag: Tag | None = None
+    _read_ms: int = 0
+    """When the newest state was last asked for."""
     _maintained: Maintained = field(default_factory=lambda: Maintained(None))
 
     @property
@@ -83,21 +87,22 @@ class TableLog:
             StoreMissingError: if there is no table.
             OffsetStoreError: if its log cannot be read, or must not be by this version.
         """
+        self._read_ms = now_ms()
         with self._errors("load"):
-            state = self._followed()
-            if state is None:
-                check_store_answers(self.location, self.storage_options)
-                state = self._load(self._newest_listing())
-            if state is not self._state:
-                self._keep(state)
-            return state
+            if self._state is not None and self._is_kept():
+                return self._followed(self._state, self._newest_after(self._state.version))
+            check_store_answers(self.location, self.storage_options)
+            listing = self._newest_listing()
+            if listing.newest is None:
+                raise StoreMissingError(f"there is no Delta table at {self.location}")
+            tag = self.reader.storage.tag(commit_file(listing.newest))
+            return self._keep(self._load(listing, listing.newest), tag)
 
     def state_at(self, version: int) -> TableState:
         """Return the state at a version. Raises OffsetStoreError if the log no longer has it."""
         with self._errors("load"):
-            if self._is_kept() and self._state is not None and self._state.version <= version:
-                self._keep(self._folded(self._state, version))
-                return self._state
+            if self._state is not None and self._state.version <= version and self._is_kept():
+                return self._followed(self._state, version)
             return self._load(self.reader.listing(), version)
 
     def create(self, table: NewTable) -> bool:
@@ -130,25 +135,36 @@ class TableLog:
             CommitConflictError: if another commit after that state must be looked at first.
             OffsetStoreError: if the store does not answer, or refuses: the commit may have landed, or may yet.
         """
-        attempt_id, lost = str(uuid.uuid4()), 0
         what = unwritable(state.protocol)
         if what is not None:
             raise OffsetStoreError(f"cannot commit to the table {self.location}: it requires {what}, which {_UNKNOWN}")
+        attempt_id = str(uuid.uuid4())
         with self._errors("commit to"):
-            while lost < COMMIT_ATTEMPTS:
+            for _ in range(COMMIT_ATTEMPTS):
                 version = state.version + 1
                 actions = proposal.actions(state, attempt_id, now_ms(), engine_info())
                 if self._put(version, to_lines(actions), attempt_id):
-                    self._maintain(state.after(by_kind(actions, NEWS_KINDS)))
+                    self._check_in_force(version)
+                    self._landed(state.after(by_kind(actions, NEWS_KINDS)))
                     return version
-                landed = next(self._strict(range(version, version + 1)))
-                if proposal.alone:
-                    raise CommitConflictError(f"{self.location}: version {version} landed meanwhile")
-                conflict = judge(proposal.touched, version, landed)
-                if conflict is not None:
-                    raise CommitConflictError(f"{self.location}: {conflict}")
-                state, lost = state.after(landed), lost + 1
+                state = self._past(state, proposal)
         raise CommitConflictError(f"{self.location}: {COMMIT_ATTEMPTS} other commits were faster than this one")
+
+    def _past(self, state: TableState, proposal: Proposal) -> TableState:
+        """Return the state after the commit that has taken the next version.
+
+        Raises:
+            CommitConflictError: if the proposal must not follow it.
+        """
+        version = state.version + 1
+        landed = next(self._strict(range(version, version + 1)))
+        if proposal.alone:
+            raise CommitConflictError(f"{self.location}: version {version} landed meanwhile")
+        conflict = judge(proposal.touched, version, landed)
+        if conflict is not None:
+            raise CommitConflictError(f"{self.location}: {conflict}")
+        with self._version_named(version):
+            return state.after(landed)
 
     def _put(self, version: int, data: bytes, attempt_id: str) -> bool:
         """Put a commit's file; return whether the version is ours.
@@ -179,11 +195,22 @@ class TableLog:
             return None
         return any(info.get("txnId") == attempt_id for info in infos)
 
-    def _followed(self) -> TableState | None:
-        """Return the kept state, moved to the newest version; None if there is none, or its table was replaced."""
-        if self._state is None or not self._is_kept():
-            return None
-        return self._folded(self._state, self._newest_after(self._state.version))
+    def _check_in_force(self, version: int) -> None:
+        """Check, after a long time, that a commit of ours did not land where the log was cleaned up meanwhile."""
+        paused_ms = now_ms() - self._read_ms
+        if paused_ms > PAUSED_MS and self.reader.storage.tag(commit_file(version - 1)) is None:
+            raise OffsetStoreError(
+                f"version {version} of the table {self.location} was put {paused_ms // 60_000} minutes after the table "
+                "was read, and the log before it has been cleaned up since: no reader finds it, so nothing was "
+                "committed. Start the query again"
+            )
+
+    def _followed(self, state: TableState, newest: int) -> TableState:
+        """Return the kept state, moved to a version."""
+        if newest == state.version:
+            return state
+        tag = self.reader.storage.tag(commit_file(newest))
+        return self._keep(self._folded(state, newest), tag)
 
     def _is_kept(self) -> bool:
         """Whether the kept state is of the table that is there."""
@@ -200,9 +227,10 @@ class TableLog:
         hole = storage.tag(commit_file(version + 2)) is not None
         return version + 2 if hole else version  # a commit that filled the hole would be in the past of later ones
 
-    def _keep(self, state: TableState) -> None:
-        tag = self.reader.storage.tag(commit_file(state.version))
+    def _keep(self, state: TableState, tag: Tag | None) -> TableState:
+        """Keep a state with a tag that is older than it: so a table that was replaced in between is noticed."""
         self._state, self._tag = (None, None) if tag is None else (state, tag)
+        return state
 
     def _newest_listing(self) -> LogListing:
         """List the log from the checkpoint that ``_last_checkpoint`` names, if it is there; else the whole log."""
@@ -213,20 +241,17 @@ class TableLog:
                 return listing
         return self.reader.listing()
 
-    def _maintain(self, state: TableState) -> None:
+    def _landed(self, state: TableState) -> None:
         """Write a checkpoint and clean the log up, if they are due; what fails there does not undo the commit."""
         self._maintained = maintain(self.reader, state, last=self._maintained, now_ms=now_ms())
         if self._maintained.problem is not None:
             _log.warning("%s: %s", self.location, self._maintained.problem)
 
-    def _load(self, listing: LogListing, version: int | None = None) -> TableState:
-        newest = listing.newest if version is None else version
-        if newest is None:
-            raise StoreMissingError(f"there is no Delta table at {self.location}")
-        checkpoint = listing.newest_checkpoint(newest)
+    def _load(self, listing: LogListing, version: int) -> TableState:
+        checkpoint = listing.newest_checkpoint(version)
         self._maintained = Maintained(checkpoint)
         state = self._at_first() if checkpoint is None else self._at_checkpoint(listing, checkpoint)
-        return self._folded(state, newest)
+        return self._folded(state, version)
 
     def _at_first(self) -> TableState:
         actions = next(self._strict(range(1)))
@@ -254,20 +279,23 @@ class TableLog:
             try:
                 actions = next(found)
             except LogFileMissingError as error:
-                raise OffsetStoreError(
+                raise self._unloadable(
                     f"version {version} is missing from {self.reader.folder}, and other files say that it was there: "
                     "files of _delta_log were deleted by hand, or by a clean-up at this moment"
                 ) from error
             if actions[DAMAGE]:
-                raise OffsetStoreError(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
+                raise self._unloadable(f"version {version} in {self.reader.folder}: {actions[DAMAGE][0]['what']}")
             yield actions
+
+    def _unloadable(self, why: str) -> OffsetStoreError:
+        return OffsetStoreError(f"cannot load the Delta table at {self.location}: {why}")
 
     @contextmanager
     def _version_named(self, version: int) -> Iterator[None]:
         try:
             yield
         except LogError as error:
-            raise OffsetStoreError(f"version {version} in {self.reader.folder} {error}") from error
+            raise self._unloadable(f"version {version} in {self.reader.folder} {error}") from error
 
     def _readable(self, state: TableState) -> TableState:
         """Return the state of a table whose log this version can read. Raises OffsetStoreError for another."""

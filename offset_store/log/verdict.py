@@ -14,7 +14,7 @@ Row ids and in-commit timestamps are no conflict: both are made anew from the st
 (`proposal.Proposal.actions`).
 
 This is nowhere laxer than delta-spark's checker. It is stricter in 1, which lets added features and metadata that is
-the same pass, in 2, and in 4, where the isolation level WriteSerializable ignores blind appends.
+the same pass, in 2, in 4, where the isolation level WriteSerializable ignores blind appends, and in 5 for clustering.
 """
 
 from __future__ import annotations

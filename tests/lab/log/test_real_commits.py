@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkonce.offset_store.log.verdict import Touched, judge
-from tests.commit_pairs import OURS, grouped
+from tests.commit_pairs import CLUSTERING, OURS, grouped
 from tests.lab.log.conflict_checker import ConflictChecker
 
 STATEMENTS = (
@@ -50,7 +50,7 @@ STATEMENTS = (
 )
 STRICTER = {
     "UPGRADE PROTOCOL": "a feature was added",
-    "CLUSTER BY": "features were added",
+    "CLUSTER BY": "features were added, and our files need statistics of the new columns",
     "Deletion Vector Tombstones": "it removes files that are no data files, of which a replace knows nothing",
     "RESTORE": "rows that the decision was based on may be gone",
     "SET TBLPROPERTIES": "row tracking, deletion vectors, and column mapping are taken over by delta-spark",
@@ -78,7 +78,7 @@ def log(delta_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.parametrize("replaces", [False, True])
 def test_ours_is_never_laxer(delta_spark: SparkSession, log: list[Path], tmp_path: Path, replaces: bool) -> None:
     checker = ConflictChecker(delta_spark, tmp_path)
-    touched = Touched(frozenset({OURS}), replaces=replaces)
+    touched = Touched(frozenset({OURS}), frozenset({CLUSTERING}), replaces)
     laxer, unlisted, operations = [], [], set()
     for version in range(1, len(log)):
         folder = tmp_path / str(version)

@@ -28,6 +28,7 @@ STRICTER = {
     ("TableChanged", "enable-mapping"): "as enable-row-tracking; delta-spark takes over the columns' ids",
     ("TableRestored", "restore"): "rows that the decision was based on may be gone",
     ("TableRestored", "restore-of-nothing"): "as restore: what it took out is not looked at",
+    ("DomainChanged", "cluster-by"): "our files need statistics of the new columns",
     **{
         ("FilesChanged", name): "WriteSerializable lets a replace pass by rows that it does not replace; ours is last"
         for name in ("append", "append-our-id", "append-read-id", "append-other-id", "append-untimed")

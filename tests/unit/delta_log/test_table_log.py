@@ -175,6 +175,43 @@ def test_a_table_that_was_made_again_is_seen(hand: HandLog) -> None:
         log.state()
 
 
+def test_a_table_that_is_made_again_while_it_is_read_is_seen(hand: HandLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand.commit(txn("ours", 1))
+    log, whole = opened(hand), LocalStorage.read
+
+    def read(storage: LocalStorage, name: str) -> bytes:
+        data = whole(storage, name)
+        if name.endswith("1.json") and b'"version": 1' in data:
+            shutil.rmtree(hand.path)
+            hand.create()
+            hand.commit(txn("ours", 7))
+        return data
+
+    monkeypatch.setattr(LocalStorage, "read", read)
+    assert log.state().transactions == {"ours": 1}
+    assert log.state().transactions == {"ours": 7}
+
+
+@pytest.mark.parametrize("hours", [0, 2])
+def test_a_commit_into_the_past_has_not_landed(hand: HandLog, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    """A process is suspended for so long that the log is cleaned up beyond the version that it puts."""
+    monkeypatch.setattr(table_log, "now_ms", lambda: 1)
+    log = opened(hand)
+    state = log.state()
+    hand.commits(3)
+    hand.checkpoint()
+    if hours:
+        hand.delete_before(3)
+    monkeypatch.setattr(table_log, "now_ms", lambda: 1 + hours * 3_600_000)
+    if not hours:
+        assert log.commit(Proposal({"ours": 1}), state) == 4
+        return
+    with pytest.raises(OffsetStoreError, match=r"version 1 .* 120 minutes after .* no reader finds it"):
+        log.commit(Proposal({"ours": 1}), state)
+    assert log.state().version == 3
+    assert "ours" not in log.state().transactions
+
+
 def damaged(hand: HandLog, version: int, text: str | None) -> None:
     path = hand.folder / f"{version:020d}.json"
     path.unlink() if text is None else path.write_text(text)
