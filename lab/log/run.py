@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -45,13 +44,24 @@ class _Inline:
     def __exit__(self, *_: object) -> None:
         return
 
-    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+    def submit(self, call: Callable[..., Any], *args: Any) -> _Done:
         try:
-            future.set_result(call(*args))
+            return _Done(call(*args))
         except Exception as error:
-            future.set_exception(error)
-        return future
+            return _Done(error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A call's outcome, as a future has it."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 _whole_parse = reader._parse_actions

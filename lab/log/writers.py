@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from lab.log.store import Crashed, World
@@ -90,7 +91,12 @@ class ResultStore(DeltaOffsetStore):
 
 def generation(state: TableState) -> int:
     """Return how often the schema was changed."""
-    return int(json.loads(state.metadata.schema_json)["generation"])
+    return _generation(state.metadata.schema_json)
+
+
+@cache
+def _generation(schema_json: str) -> int:
+    return int(json.loads(schema_json)["generation"])
 
 
 @dataclass(slots=True)
