@@ -15,7 +15,7 @@ from lab.log.others import Others
 from lab.log.store import Faults, SimulatedStorage, World
 from lab.log.writers import Driver, SparkCheckpoint, change_by_hand, claim, compare_state, keep_up
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.offset_store import delta
+from sparkonce.offset_store import delta, restoring
 from sparkonce.offset_store.log import reader, table_log
 
 G = Guarantee
@@ -96,6 +96,7 @@ def simulated(world: World) -> Iterator[None]:
         put(reader, "log_storage", lambda *_: SimulatedStorage(world))
         put(reader, "ThreadPoolExecutor", _Inline)
         put(reader, "_parse_actions", _parsed)
+        put(restoring, "gone_files", lambda *_: [])  # no file of rows exists
         put(table_log, "now_ms", world.clock)
         put(table_log, "uuid", SimpleNamespace(uuid4=world.new_name))
         delta._accounted.clear()
@@ -141,8 +142,7 @@ def _start(world: World, has: Callable[[str, float], bool]) -> list[tuple[str, G
     features = ["inCommitTimestamp"] if properties else []
     if rng.random() < 0.5:
         features += ["rowTracking", "domainMetadata"]
-    world.judge.keeps_checkpoints = has("checkpoints", 0.02)
-    if world.judge.keeps_checkpoints:
+    if has("checkpoints", 0.02):
         properties["delta.checkpointInterval"] = str(rng.choice((3, 6)))
         properties["delta.logRetentionDuration"] = "interval 1 day"
         world.start("upkeep", partial(keep_up, world), crashes=1)
