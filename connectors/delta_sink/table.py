@@ -28,7 +28,6 @@ from sparkonce.connectors.delta_sink.schema import (
     table_schema,
 )
 from sparkonce.connectors.runtime.cache import LruCache
-from sparkonce.exactly_once.restored import RESTORE
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
@@ -51,7 +50,7 @@ from sparkonce.offset_store.record import BatchRecord, Commit, FileT, PartitionK
 from sparkonce.offset_store.store import SnapshotSource
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import check_keeps_transaction_ids
-from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, meant_txn_id, merge_txn_id
+from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, meant_txn_id
 
 _INSTEAD = (
     "let delta-spark write to it, with the same guarantee: sparkonce.AppendWriter, for foreachBatch "
@@ -73,7 +72,7 @@ class Followed:
     """How far this process has read a table's log for an application."""
 
     version: int | None = None
-    """Up to which delta-spark has not written the application's rows."""
+    """Of the last snapshot."""
     may_be_restored: bool = True
     """Whether there may be an unchecked RESTORE."""
 
@@ -276,12 +275,15 @@ class ResultTable(SnapshotSource):
         last: OffsetStoreError | None = None
         for _ in range(_MERGE_ATTEMPTS):
             snapshot = self.snapshot()
-            if not self.fit.grown or not (last is None or isinstance(last, CommitConflictError)):
-                break
+            if not self.fit.grown:
+                return
             try:
                 snapshot.log.commit(added_columns(snapshot.state, self.fit.grown), snapshot.state)
             except OffsetStoreError as error:  # this commit, or another one, may have landed: read again
                 last = error
+                if not isinstance(error, CommitConflictError):
+                    break
+        self.snapshot()
         if self.fit.grown:
             names = ", ".join(column.name for column in self.fit.grown)
             where, why = self._options.table, plain(last) if last else ""
@@ -307,30 +309,15 @@ class ResultTable(SnapshotSource):
                 raise TableError(f"cannot create the table {where}: {why}{store_hint(where, why)}") from error
 
     def _check_offsets_are_here(self, state: TableState) -> None:
-        """Check the whole table once per process, and then new commits: looking an id up is slow."""
+        """Check that delta-spark does not write the rows by now; note RESTOREs since the last snapshot."""
         app_id = self._options.app_id
-        self.followed = _followed.get((self._options.table, state.metadata.id, app_id), Followed)
-        if self._may_be_numbered(merge_txn_id(app_id), self.followed, state.version):
-            check_no_numbered_writes(state, self._options.table, app_id)
-        self.followed.version = state.version
-
-    def _may_be_numbered(self, txn_id: str, followed: Followed, version: int) -> bool:
-        """Whether new commits may have this id; each commit is read once, also to find RESTOREs."""
-        since = followed.version
-        if since == version:
-            return False
-        if since is not None and since < version:
-            try:
-                news = list(self._store.log().reader.actions_of(range(since + 1, version + 1), ("txn", "commitInfo")))
-            except OffsetStoreError:  # deleted by log cleanup meanwhile
-                pass
-            else:
-                followed.may_be_restored |= any(
-                    info.get("operation") == RESTORE for each in news for info in each["commitInfo"]
-                )
-                return any(txn["appId"] == txn_id for each in news for txn in each["txn"])
-        followed.may_be_restored = True
-        return True
+        check_no_numbered_writes(state, self._options.table, app_id)
+        followed = _followed.get((self._options.table, state.metadata.id, app_id), Followed)
+        if followed.version is None or state.begun_at > followed.version:
+            followed.may_be_restored = True
+        elif state.restored_at is not None:
+            followed.may_be_restored |= state.restored_at > followed.version
+        followed.version, self.followed = state.version, followed
 
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table

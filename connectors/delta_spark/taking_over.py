@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sparkonce.connectors.delta_sink.features import TableFacts, refusals
 from sparkonce.exactly_once.commit import MAX_CONFLICTS
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.recovery import plan_copy
@@ -23,6 +22,7 @@ from sparkonce.offset_store.administration import ChangeKind, ManualChange, Offs
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.log.proposal import Proposal
+from sparkonce.offset_store.log.protocol import unwritable
 from sparkonce.offset_store.own_commits import TAKE_OVER_INFO_KEY
 from sparkonce.offset_store.record import COMMIT_INFO_KEY
 from sparkonce.offset_store.txn_ids import (
@@ -66,7 +66,7 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
 
     That commit also writes the application's transaction ids once more, unchanged. So a batch that
     `delta_once` commits at the same time conflicts: it is either copied too, or rejected. No commit is needed for a
-    table that `delta_once` rejects for its features, or without offsets where the writes that follow are ``numbered``.
+    table with a feature that is unknown here, or without offsets where the writes that follow are ``numbered``.
 
     Raises:
         RowsWithoutOffsetsError, OffsetStoreError: as `take_over`.
@@ -79,7 +79,7 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
         source = OffsetsTable.open(result.location, result.storage_options)
         take_over(result, offsets)
         own = _own(source, result.app_id)
-        if refusals(TableFacts.of(source.state)) or (numbered and not own):
+        if unwritable(source.state.protocol) or (numbered and not own):
             return
         info = {TAKE_OVER_INFO_KEY: {"appId": result.app_id}}
         try:

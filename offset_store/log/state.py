@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -44,6 +44,10 @@ class TableState:
     """The configuration of each domain that is not removed."""
     timestamp_ms: int | None = None
     """The newest in-commit timestamp, in a table that has them."""
+    begun_at: int = field(default=0, compare=False)
+    """The version from which on every commit was read."""
+    restored_at: int | None = field(default=None, compare=False)
+    """The newest RESTORE among these commits."""
 
     @property
     def next_row_id(self) -> int:
@@ -75,9 +79,8 @@ def first_state(version: int, actions: Actions) -> TableState:
     if not protocols or not metadata:
         missing = "protocol" if not protocols else "metadata"
         raise LogError(f"has no {missing}")
-    empty = TableState(
-        version, _read("protocol", Protocol.of, protocols[-1]), _read("metadata", Metadata.of, metadata[-1]), {}, {}
-    )
+    protocol = _read("protocol", Protocol.of, protocols[-1])
+    empty = TableState(version, protocol, _read("metadata", Metadata.of, metadata[-1]), {}, {}, begun_at=version)
     return _with(empty, actions)
 
 
@@ -92,7 +95,12 @@ def _with(state: TableState, actions: Actions) -> TableState:
         written = dict(_read("domainMetadata", _domain, each) for each in actions["domainMetadata"])
         kept = {**domains, **written}
         domains = MappingProxyType({name: text for name, text in kept.items() if text is not None})
-    return TableState(state.version, protocol, metadata, transactions, domains, _timestamp(state, metadata, actions))
+    timestamp_ms = _timestamp(state, metadata, actions)
+    restored = any(info.get("operation") == RESTORE for info in actions.get("commitInfo") or ())
+    restored_at = state.version if restored else state.restored_at
+    return TableState(
+        state.version, protocol, metadata, transactions, domains, timestamp_ms, state.begun_at, restored_at
+    )
 
 
 def _timestamp(state: TableState, metadata: Metadata, actions: Actions) -> int | None:

@@ -27,7 +27,12 @@ Tag = tuple[object, ...]
 
 
 class LogStorage(Protocol):
-    """One log's folder."""
+    """One log's folder.
+
+    A catalog that makes a table's commits (the feature ``catalogManaged``, which is refused today) would be one more of
+    these: its `put_if_absent` writes ``_staged_commits/<version>.<uuid>.json`` and asks the catalog to ratify it, and
+    `names`, `read` and `tag` know ratified commits under the names that they will have once they are published.
+    """
 
     @property
     def is_local(self) -> bool:

@@ -15,6 +15,7 @@ from sparkonce.connectors.delta_sink.features import TableFacts, refusals
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.jobs.cli.doctor.findings import SKEW_S, Finding, warning, wrong
+from sparkonce.jobs.cli.doctor.table_growth import growth
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.table_log import TableLog
@@ -41,7 +42,7 @@ def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
         filesystem, root = location.filesystem(storage)
         log = filesystem.get_file_info(_join(root, "_delta_log"))
         if DeltaTable.is_deltatable(location.text, dict(storage)):
-            yield _delta(location, storage)
+            yield from _delta(location, storage)
         elif log.type is fs.FileType.File:
             yield wrong("table", f"{location}/_delta_log is a file", _ANOTHER)
         else:
@@ -51,14 +52,17 @@ def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
         yield wrong("table", _told(location, storage, str(location), error), _remedy(location, _ADDRESS))
 
 
-def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
-    found = TableLog(location, storage).state()
+def _delta(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
+    log = TableLog(location, storage)
+    found = log.state()
     check_keeps_transaction_ids(location, found.metadata.configuration)
     problems = refusals(TableFacts.of(found))
     text = f"{location}, version {found.version}"
     if problems:
-        return wrong("table", f"{text}: {'; '.join(problems)}", _REFUSED)
-    return Finding("table", text)
+        yield wrong("table", f"{text}: {'; '.join(problems)}", _REFUSED)
+    else:
+        yield Finding("table", text)
+    yield from growth(log.reader, found)
 
 
 def checkpoint(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
