@@ -11,7 +11,8 @@ exist: what an ``add`` would have is in its statistics (application, partition, 
    rows are in the same commit, and no offset is in two files. With at-least-once the attempt's rows are there before
    its offsets, with at-most-once after them, without a manual change in between, or a RESTORE that takes them out.
 5. Who was told that a commit landed, or did not, was told the truth.
-6. A replacement leaves its own files, a restore by hand those of its version. Nobody claims a table that another run has claimed.
+6. A replacement leaves its own files, a restore by hand those of its version. Nobody claims a table that another run
+   has claimed.
 7. A checkpoint says what the commits up to it say; the newest version can always be read from what is there.
 """
 
