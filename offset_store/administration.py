@@ -456,7 +456,7 @@ class OffsetsTable:
                 "decided, so nothing was changed. Stop every driver that writes there, then check and repeat "
                 f"({plain(error)})"
             )
-        if not isinstance(error, (OffsetStoreError, OSError)):
+        if not isinstance(error, OSError) and not isinstance(error.__cause__, OSError):
             return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
         return OffsetStoreError(
             f"the commit to {self.location} failed. Its log does not have it, but a request may still be under way: "

@@ -57,7 +57,7 @@ def _campaign(seeds: range, jobs: int) -> Tally:
         whole.update(tally.hashes.encode())
         for seed, violation in tally.failed[:_SHOWN]:
             print(f"seed {seed}: {violation}\n  again: python -m lab.log --seed {seed}", flush=True)
-        if number % 20 == 0:
+        if number % 4 == 0:
             print(f"{total.seeds} seeds, {len(total.failed)} failed, {time.monotonic() - began:.0f} s", flush=True)
     total.hashes = whole.hexdigest()
     print("seen: " + ", ".join(f"{what} {count}" for what, count in sorted(total.seen.items())))

@@ -11,7 +11,8 @@ exist: what an ``add`` would have is in its statistics (application, partition, 
    rows are in the same commit, and no offset is in two files. With at-least-once the attempt's rows are there before
    its offsets, with at-most-once after them, without a manual change in between, or a RESTORE that takes them out.
 5. Who was told that a commit landed, or did not, was told the truth.
-6. A replacement leaves its own files. Nobody claims a table that another run has claimed.
+6. A replacement leaves its own files, a restore by hand those of its version. Nobody claims a table that another run
+   has claimed.
 7. A checkpoint says what the commits up to it say; the newest version can always be read from what is there.
 """
 
@@ -97,13 +98,12 @@ class Judge:
     """Judges one run."""
 
     guarantee: str = "exactly-once"
-    keeps_checkpoints: bool = False
     violations: list[str] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     """What happened, for the tally."""
     table: Table = field(default_factory=Table)
     past: dict[int, Table] = field(default_factory=dict)
-    """Older versions, if there are checkpoints."""
+    """Each version."""
     stored: dict[tuple[str, int], int] = field(default_factory=dict)
     """The next offset of each application's partition."""
     covered: set[tuple[str, int, int]] = field(default_factory=set)
@@ -187,19 +187,20 @@ class Judge:
         ours = info.get("sparkonce") or {}
         if "attemptId" in ours:
             self._attempt(ours["attemptId"])
-        if info.get("engineInfo", "").startswith("sparkonce/"):
+        if info.get("engineInfo", "").startswith("sparkonce/") and info["operation"] != "RESTORE":
             self._ours(before, after, actions)
         if "batchId" in ours:
             self._batch(before, after, ours, actions)
         elif "kind" in ours:
             self._manual(version, ours)
+            if ours["kind"] == "restore" and after.adds.keys() != self.past[ours["toVersion"]].adds.keys():
+                self.fail("restored", f"version {version} has other files than version {ours['toVersion']}")
         if info["operation"] == "RESTORE":
             self.undone[""] = version
         if "sparkonceCompaction" in info:
             self._claim(info["sparkonceCompaction"], now_ms)
         self.table = after
-        if self.keeps_checkpoints:
-            self.past[version] = after
+        self.past[version] = after
 
     def _protocol(self, before: Table, after: Table, actions: list[tuple[str, Json]]) -> None:
         where, info = f"version {after.version}", actions[0][1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,7 +15,7 @@ from lab.log.others import Others
 from lab.log.store import Faults, SimulatedStorage, World
 from lab.log.writers import Driver, SparkCheckpoint, change_by_hand, claim, compare_state, keep_up
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.offset_store import delta
+from sparkonce.offset_store import delta, restoring
 from sparkonce.offset_store.log import reader, table_log
 
 G = Guarantee
@@ -45,13 +44,24 @@ class _Inline:
     def __exit__(self, *_: object) -> None:
         return
 
-    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+    def submit(self, call: Callable[..., Any], *args: Any) -> _Done:
         try:
-            future.set_result(call(*args))
+            return _Done(call(*args))
         except Exception as error:
-            future.set_exception(error)
-        return future
+            return _Done(error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A call's outcome, as a future has it."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 _whole_parse = reader._parse_actions
@@ -86,6 +96,7 @@ def simulated(world: World) -> Iterator[None]:
         put(reader, "log_storage", lambda *_: SimulatedStorage(world))
         put(reader, "ThreadPoolExecutor", _Inline)
         put(reader, "_parse_actions", _parsed)
+        put(restoring, "gone_files", lambda *_: [])  # no file of rows exists
         put(table_log, "now_ms", world.clock)
         put(table_log, "uuid", SimpleNamespace(uuid4=world.new_name))
         delta._accounted.clear()
@@ -131,8 +142,7 @@ def _start(world: World, has: Callable[[str, float], bool]) -> list[tuple[str, G
     features = ["inCommitTimestamp"] if properties else []
     if rng.random() < 0.5:
         features += ["rowTracking", "domainMetadata"]
-    world.judge.keeps_checkpoints = has("checkpoints", 0.02)
-    if world.judge.keeps_checkpoints:
+    if has("checkpoints", 0.02):
         properties["delta.checkpointInterval"] = str(rng.choice((3, 6)))
         properties["delta.logRetentionDuration"] = "interval 1 day"
         world.start("upkeep", partial(keep_up, world), crashes=1)

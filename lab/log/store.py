@@ -165,7 +165,7 @@ class World:
         self.puts += 1
         lag = self.rng.randrange(self.faults.lag + 1) if self.faults.lag and self.judge.table.version >= 0 else 0
         is_new = name not in self.files
-        self.files[name] = File(data, self.puts, self.now_ms, self.turns + lag)
+        self.files[name] = File(data, self.puts, self.now_ms, self.turns + lag if lag else 0)
         self.judge.put(name, data, self.now_ms, is_new=is_new)
         return True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from lab.log.store import Crashed, World
@@ -17,9 +18,10 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.errors import DeliveryError, FencedError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.exactly_once.recovery import RecoveryError, plan_rewind
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, Move, OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
-from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import AddFile
@@ -90,7 +92,12 @@ class ResultStore(DeltaOffsetStore):
 
 def generation(state: TableState) -> int:
     """Return how often the schema was changed."""
-    return int(json.loads(state.metadata.schema_json)["generation"])
+    return _generation(state.metadata.schema_json)
+
+
+@cache
+def _generation(schema_json: str) -> int:
+    return int(json.loads(schema_json)["generation"])
 
 
 @dataclass(slots=True)
@@ -224,27 +231,38 @@ class Driver:
 
 
 def change_by_hand(world: World, app_id: str) -> None:
-    """Set the offset of one partition, as `sparkonce offsets` does."""
+    """Set the offset of one partition, as `sparkonce offsets` does, or restore rows and offsets of an older version."""
     attempt_id = world.new_name()
     try:
         world.task.is_busy = True
         table = OffsetsTable.open(TABLE)
-        keys = sorted(key for key in table.stored().offsets if key.app_id == app_id)
-        if not keys:
-            return
-        key = world.rng.choice(keys)
-        before = table.stored().offsets[key]
-        partition = TopicPartition("t", key.partition.topic_id, key.partition.partition)
-        move = Move(OffsetTxn(app_id, SOURCE, partition), before, world.rng.randrange(LOG_END + 1))
-        table.apply(replace(ManualChange(ChangeKind.SET, (move,)), attempt_id=attempt_id))
-        world.judge.tell(attempt_id, landed=True)
-    except Crashed:
+        change = _restoring(world, table) if world.rng.random() < 0.4 else _setting(world, table, app_id)
+        if change is not None:
+            table.apply(replace(change, attempt_id=attempt_id))
+            world.judge.tell(attempt_id, landed=True)
+    except (Crashed, RecoveryError):
         return
-    except (CommitConflictError, OffsetStoreError) as error:
+    except OffsetStoreError as error:
         if "nothing was changed" in str(error):
             world.judge.tell(attempt_id, landed=False)
     finally:
         world.task.is_busy = False
+
+
+def _setting(world: World, table: OffsetsTable, app_id: str) -> ManualChange | None:
+    stored = table.stored().offsets
+    keys = sorted(key for key in stored if key.app_id == app_id)
+    if not keys:
+        return None
+    key = world.rng.choice(keys)
+    partition = TopicPartition("t", key.partition.topic_id, key.partition.partition)
+    move = Move(OffsetTxn(app_id, SOURCE, partition), stored[key], world.rng.randrange(LOG_END + 1))
+    return ManualChange(ChangeKind.SET, (move,))
+
+
+def _restoring(world: World, table: OffsetsTable) -> ManualChange:
+    then = table.stored(world.rng.randrange(table.version + 1))
+    return plan_rewind(table.stored(), then, table.entries(), app_id=None, restore=True)
 
 
 def claim(world: World) -> None:

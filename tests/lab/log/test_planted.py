@@ -17,7 +17,7 @@ def test_no_seed_violates_a_rule() -> None:
     found = list(tallies(range(SEEDS), jobs=2))
     assert [each for tally in found for each in tally.failed] == [], "again: python -m lab.log --seed N"
     assert sum(tally.seeds for tally in found) == SEEDS
-    assert all(sum(tally.seen[what] for tally in found) for what in ("checkpoint", "delete", "put-into-the-past"))
+    assert all(sum(tally.seen[what] for tally in found) for what in ("checkpoint", "delete", "drop", "late"))
 
 
 @pytest.mark.timeout(600)
