@@ -127,7 +127,7 @@ class CommitLog:
         return StoredState(version, {txn_id: stored for txn_id, stored in found.items() if _is_ours(txn_id)})
 
     def stored(self, txn_ids: Iterable[str]) -> dict[str, int]:
-        """Return the versions of transaction identifiers as delta-rs, and so the sink, sees them."""
+        """Return the versions of transaction identifiers as delta-rs, an independent reader, sees them."""
         looked_up = {txn_id: self.table.transaction_version(txn_id) for txn_id in txn_ids}
         return {txn_id: version for txn_id, version in looked_up.items() if version is not None}
 

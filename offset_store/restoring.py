@@ -26,6 +26,7 @@ from sparkonce.offset_store.log.table_log import TableLog
 
 CLUSTERING = "delta.clustering"
 """The domain of clustering columns."""
+_IDENTITY = "delta.identity."
 _APPEND_ONLY = "delta.appendOnly"
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _ROW_ID_COLUMNS = (
@@ -79,8 +80,10 @@ def restoration(log: TableLog, now: TableState, then: TableState) -> Proposal:
 
 
 def _problems(now: TableState, then: TableState, added: Sequence[Action], removed: Sequence[Action]) -> Iterator[str]:
-    if removed and then.metadata.is_on(_APPEND_ONLY):
+    if removed and (now.metadata.is_on(_APPEND_ONLY) or then.metadata.is_on(_APPEND_ONLY)):
         yield f"it has {_APPEND_ONLY}=true, and rows that came since would be removed"
+    if _IDENTITY in now.metadata.schema_json and now.metadata.schema_json != then.metadata.schema_json:
+        yield "it has identity columns, and would give numbers again that it has given since"
     if ROW_TRACKING in now.protocol.writer_features:
         bare = next((add["path"] for add in added if "baseRowId" not in add and rows_of(add) is None), None)
         if bare is not None:

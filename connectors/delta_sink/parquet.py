@@ -40,6 +40,7 @@ from sparkonce.connectors.delta_sink.statistics import (
     covered_columns,
     special_floats,
 )
+from sparkonce.offset_store.durable import flush_file, flush_folder
 from sparkonce.offset_store.tables import join
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
@@ -59,7 +60,7 @@ class DataFile:
     """One finished file, as the log will name it."""
 
     path: str
-    """Relative to the table, not encoded for URIs: delta-rs does that."""
+    """Relative to the table, not encoded for URIs: `AddFile.to_action` does that."""
     size: int
     rows: int
     modification_time_ms: int
@@ -130,6 +131,8 @@ class TableWriter:
     """The path of every file started, to be removed if the task fails."""
     _open: OrderedDict[PartitionValues, _OpenFile] = field(default_factory=OrderedDict)
     _waiting_bytes: int = 0
+    _flushed: set[str] = field(default_factory=set)
+    """Folders whose own names are flushed."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of one batch of the query."""
@@ -260,12 +263,13 @@ class TableWriter:
         """Flush a local file: the commit is flushed, and what it names must outlive a loss of power as well."""
         if not isinstance(self.filesystem, fs.LocalFileSystem):
             return
-        for each in (path, os.path.dirname(path)):
-            descriptor = os.open(each, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        flush_file(path)
+        folder = os.path.dirname(path)
+        flush_folder(folder)
+        while folder not in self._flushed and folder != self.root:  # folders that were made for partitions
+            self._flushed.add(folder)
+            folder = os.path.dirname(folder)
+            flush_folder(folder)
 
 
 def delete_quietly(filesystem: fs.FileSystem, path: str) -> None:

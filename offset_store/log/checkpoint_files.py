@@ -57,10 +57,10 @@ class StoredCheckpoint:
         found = []
         for name in self.names:
             for sidecar in self._actions_in(name, ("sidecar",))["sidecar"]:
-                path = unquote(sidecar["path"])
-                if path.rpartition("/")[0] not in ("", SIDECARS):
+                path = unquote(str(sidecar.get("path") or ""))
+                if not path or path.rpartition("/")[0] not in ("", SIDECARS):
                     where = f"{self.log.folder}/{name}"
-                    raise OffsetStoreError(f"{where} has a sidecar elsewhere, {path}, which is not read")
+                    raise OffsetStoreError(f"{where} has a sidecar elsewhere, {path!r}, which is not read")
                 found.append(path.rpartition("/")[2])
         return found
 

@@ -149,26 +149,6 @@ class DeltaLog:
                 return  # the kept commits are an unbroken run
             yield {**(infos[0] if infos else {}), "version": each}
 
-    def transactions(self, version: int, since: int | None = None) -> dict[str, int]:
-        """Return the versions of the transaction identifiers in a table version; only those moved ``since``, if given.
-
-        Raises:
-            OffsetStoreError: if a needed file cannot be read, or was cleaned up.
-        """
-        found: dict[str, int] = {}
-        if since is None:
-            listing = self.listing()
-            since = listing.newest_checkpoint(version)
-            if since is not None:
-                found = self.checkpoint_transactions(listing, since)
-        for actions in self.actions_of(range(0 if since is None else since + 1, version + 1), ("txn",)):
-            found.update((txn["appId"], int(txn["version"])) for txn in actions["txn"])
-        return found
-
-    def checkpoint_actions(self, listing: LogListing, version: int, kind: str) -> Iterator[Action]:
-        """Yield the actions of one kind in a checkpoint. Raises OffsetStoreError if a file of it cannot be read."""
-        return self.checkpoint_column(listing, version, kind)
-
     def checkpoint_transactions(self, listing: LogListing, version: int) -> dict[str, int]:
         """Return the transaction identifiers' versions in a checkpoint. Raises OffsetStoreError if unreadable."""
         ids = self.checkpoint_column(listing, version, "txn.appId")
@@ -244,6 +224,8 @@ def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[A
             if damage is not None:
                 continue
             raise OffsetStoreError(f"{where} holds a line that is not JSON: {line[:200]!r}") from error
+        if not isinstance(action, dict):
+            raise OffsetStoreError(f"{where} has a {kind} action that is no object: {line[:200]!r}")
         found[kind].append(action)
     return found
 

@@ -17,7 +17,7 @@ from sparkonce.offset_store.log.actions import Action, Actions, Metadata, Protoc
 STATE_KINDS = ("protocol", "metaData", "txn", "domainMetadata")
 """The kinds of actions that checkpoints keep and a `TableState` has."""
 NEWS_KINDS = (*STATE_KINDS, "commitInfo", "add", "remove")
-"""What `changes` looks at in a commit."""
+"""What `TableState.after` and `verdict.judge` look at in a commit."""
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 CLUSTERING_DOMAIN = "delta.clustering"

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from sparkonce.offset_store.durable import flush_folder
+
 LOG_FOLDER = "_delta_log"
 TEMPORARY = ".sparkonce-"
 """What the names of files begin with that are not finished: readers of a log skip names that begin with a dot."""
 
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 Tag = tuple[object, ...]
 """What changes if a file is replaced: inode, size and modification time, or the ETag."""
@@ -96,7 +98,7 @@ class LocalStorage:
         self.folder.mkdir(parents=True, exist_ok=True)
         for each in made:
             with suppress(PermissionError):  # a folder above may be writable, and not readable
-                _flush(each.parent)
+                flush_folder(each.parent)
 
     def names(self, after: str = "") -> list[str]:
         """See `LogStorage.names`."""
@@ -154,15 +156,13 @@ class LocalStorage:
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
-        _flush(self.folder)
+        flush_folder(self.folder)
         return True
 
     def put(self, name: str, data: bytes) -> None:
         """See `LogStorage.put`."""
         temporary = self._temporary(data)
-        target = self.folder / name
-        target.parent.mkdir(exist_ok=True)
-        os.replace(temporary, target)
+        os.replace(temporary, self.folder / name)
 
     def delete(self, name: str) -> None:
         """See `LogStorage.delete`."""
@@ -181,11 +181,3 @@ class LocalStorage:
                 os.unlink(path)
             raise
         return path
-
-
-def _flush(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -56,6 +56,8 @@ COMMIT_ATTEMPTS = 100
 """How often the next version is tried after losing to other commits that do not conflict."""
 PUTS = 3
 """How often a put is made whose outcome is unknown."""
+LIST_EVERY_MS = 60_000
+"""How often a local log is listed to look for holes."""
 PAUSED_MS = 60 * 60 * 1000
 """A process that was suspended for longer may find its table's log cleaned up: far less than any sensible retention."""
 
@@ -70,6 +72,7 @@ class TableLog:
     _state: TableState | None = None
     _tag: Tag | None = None
     _read_ms: int = 0
+    _listed_ms: int = 0
     """When the newest state was last asked for."""
     _maintained: Maintained = field(default_factory=lambda: Maintained(None))
 
@@ -140,6 +143,8 @@ class TableLog:
             raise OffsetStoreError(f"cannot commit to the table {self.location}: it requires {what}, which {_UNKNOWN}")
         attempt_id = str(uuid.uuid4())
         with self._errors("commit to"):
+            if state is self._state and not self._is_kept():
+                raise CommitConflictError(f"{self.location}: the table was replaced by another meanwhile")
             for _ in range(COMMIT_ATTEMPTS):
                 version = state.version + 1
                 actions = proposal.actions(state, attempt_id, now_ms(), engine_info())
@@ -179,6 +184,8 @@ class TableLog:
                     return True
             except OSError as error:
                 is_ours = self._is_ours(version, attempt_id)
+                if is_ours:
+                    _log.warning("%s: version %d has landed, though its put failed: %s", self.location, version, error)
                 if is_ours is not None:
                     return is_ours
                 if left == 1 or isinstance(error, PermissionError):
@@ -224,8 +231,13 @@ class TableLog:
             return max(self.reader.listing(version).commits, default=version)
         while storage.tag(commit_file(version + 1)) is not None:
             version += 1
-        hole = storage.tag(commit_file(version + 2)) is not None
-        return version + 2 if hole else version  # a commit that filled the hole would be in the past of later ones
+        # A commit that filled a hole would be in the past of later ones. One of two versions is noticed at once.
+        if storage.tag(commit_file(version + 2)) is not None:
+            return version + 2
+        if now_ms() - self._listed_ms > LIST_EVERY_MS:
+            self._listed_ms = now_ms()
+            return max(self.reader.listing(version).commits, default=version)
+        return version
 
     def _keep(self, state: TableState, tag: Tag | None) -> TableState:
         """Keep a state with a tag that is older than it: so a table that was replaced in between is noticed."""

@@ -200,8 +200,14 @@ def test_a_commit_into_the_past_has_not_landed(hand: HandLog, monkeypatch: pytes
     state = log.state()
     hand.commits(3)
     hand.checkpoint()
-    if hours:
-        hand.delete_before(3)
+    original = LocalStorage.put_if_absent
+
+    def suspended(storage: LocalStorage, name: str, data: bytes) -> bool:
+        if hours:
+            hand.delete_before(3)
+        return original(storage, name, data)
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", suspended)
     monkeypatch.setattr(table_log, "now_ms", lambda: 1 + hours * 3_600_000)
     if not hours:
         assert log.commit(Proposal({"ours": 1}), state) == 4
