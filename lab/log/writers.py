@@ -80,14 +80,24 @@ class ResultStore(DeltaOffsetStore):
     replaces: bool = False
     generation: int = 0
     """Of the schema, at the last snapshot."""
+    seen_id: str | None = None
+    table_id: str | None = None
+    """The table that a batch was begun in, as the sink checks it."""
 
     def snapshot(self) -> ResultSnapshot:
         """See `SnapshotSource.snapshot`."""
         found = self.snapshot_unchecked()
-        self.generation = generation(found.state)
+        self.generation, self.seen_id = generation(found.state), found.state.metadata.id
         if "future" in found.state.protocol.writer_features:
             raise TableChangedError("the table has a feature that is not known")
         return ResultSnapshot(found.state, found.app_id, found.log, self.replaces)
+
+    def snapshot_unchecked(self) -> DeltaSnapshot:
+        """See `DeltaOffsetStore.snapshot_unchecked`."""
+        found = DeltaOffsetStore.snapshot_unchecked(self)
+        if self.table_id not in (None, found.state.metadata.id):
+            raise TableChangedError("another table is there")
+        return found
 
 
 def generation(state: TableState) -> int:
@@ -158,6 +168,7 @@ class Driver:
         while (batch_id := self._planned(store)) is not None:
             self.world.turn()
             self._deliver(delivery, store, batch_id)
+            store.table_id = None
             self.world.turn()
             self.checkpoint.completed = max(self.checkpoint.completed, batch_id)
 
@@ -185,7 +196,9 @@ class Driver:
         batch, judge = self._batch(batch_id), self.world.judge
         attempt_id = batch.record.attempt_id
         self._busy(True)
+        store.table_id = None
         plan = delivery.begin(batch)
+        store.table_id = store.seen_id
         files = [self._file(batch.record, each, store.generation) for each in batch.record.moved]
         self._busy(False)
         self.world.turn()  # the tasks run
