@@ -41,6 +41,7 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Parti
     codes = np.zeros(batch.num_rows, dtype=np.int64)
     for column in encoded:
         codes = codes * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(codes, return_inverse=True)[1]  # below the number of rows: the next product fits
     order = np.argsort(codes, kind="stable")
     starts = np.concatenate(([0], np.flatnonzero(np.diff(codes[order])) + 1, [batch.num_rows]))
     is_whole = len(starts) == 2

@@ -138,9 +138,17 @@ class WriteSchema:
         return found
 
     def _readable(self, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
-        """Return the columns that the table's SQL reads, by their names; null where the query has none."""
-        arrays = [columns[name] if name in columns else pa.nulls(rows, field.type) for name, field in self.read]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for _, field in self.read]))
+        """Return the columns that the table's SQL reads, by their names; null where the query has none.
+
+        A last column, which nothing reads, keeps the number of rows where a condition reads no column.
+        """
+        arrays = []
+        for name, field in self.read:
+            values = columns[name] if name in columns else pa.nulls(rows, field.type)
+            arrays.append(_as_partition(values) if name in self.partition_columns else values)
+        counted = "_" * (1 + max((len(field.name) for _, field in self.read), default=0))
+        schema = pa.schema([*(field for _, field in self.read), pa.field(counted, pa.null())])
+        return pa.RecordBatch.from_arrays([*arrays, pa.nulls(rows)], schema=schema)
 
     def _check_required(self, required: Required, column: pa.Array, batch: pa.RecordBatch) -> None:
         row = first_null(column, required.path[1:])
@@ -266,6 +274,13 @@ def fit(
         read=tuple((names[field.name], field) for field in _named(found.wanted.fields) if field.name in reads),
     )
     return Fit(made, grown)
+
+
+def _as_partition(values: pa.Array) -> pa.Array:
+    """Return a partition column as readers find it: an empty text is null there."""
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        return values
+    return pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, values.type), values)
 
 
 def _named(columns: Sequence[t.StructField]) -> pa.Schema:

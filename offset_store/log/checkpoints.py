@@ -87,7 +87,7 @@ def write_checkpoint(
             _forget_checksum(log, name)
             is_ours = log.storage.put_if_absent(name, data)
             if log.storage.read(name) != data:
-                if not is_ours:
+                if not is_ours or _is_anothers(log, name, state, where):
                     return None
                 log.storage.delete(name)
                 raise CheckpointError(f"{where} was not read as it was written, and is deleted")
@@ -96,6 +96,15 @@ def write_checkpoint(
         except OSError as error:
             raise OffsetStoreError(f"cannot write {where}: {error}") from error
     return written
+
+
+def _is_anothers(log: DeltaLog, name: str, state: TableState, where: str) -> bool:
+    """Whether another writer has put a checkpoint of the same state in place of ours."""
+    try:
+        _compare(io.BytesIO(log.storage.read(name)), state, where)
+    except (OffsetStoreError, pa.ArrowException, ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _made(log: DeltaLog, state: TableState, listing: LogListing, removed_before_ms: int | None) -> tuple[bytes, _Found]:

@@ -30,7 +30,9 @@ PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 TIMESTAMPS_SINCE = "delta.inCommitTimestampEnablementVersion"
 MOST_DELETED = 2_000
 """Files a call deletes, so that a commit does not wait for a backlog; the next call goes on."""
-_VERSIONED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..*|(\d{20})\.compacted\.json)")
+_VERSIONED = re.compile(
+    r"(\d{20})\.(?:json|crc|checkpoint(?:\.[0-9a-fA-F.-]+)?\.(?:parquet|json)|(\d{20})\.compacted\.json)"
+)
 
 
 @dataclass(frozen=True, slots=True)

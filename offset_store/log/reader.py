@@ -32,7 +32,8 @@ FETCHED_AHEAD = 32
 """Files fetched at the same time, on stores that are not local."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(parquet|json)")
-_FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
+_FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"\s*:\s*(n?)')
+"""The kind of an action in a line; a null action may come before another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,17 +217,20 @@ def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[A
         found[DAMAGE].append({"what": damage})
     for line in data.split(b"\n"):
         key = _FIRST_KEY.match(line)
-        if key is None or key[1].decode() not in kinds:
+        if not line.strip() or (key is not None and not key[2] and key[1].decode() not in kinds):
             continue
         try:
-            kind, action = next(iter(json.loads(line).items()))
-        except (ValueError, RecursionError) as error:
+            actions = dict(json.loads(line))
+        except (ValueError, TypeError, RecursionError) as error:
             if damage is not None:
                 continue
-            raise OffsetStoreError(f"{where} holds a line that is not JSON: {line[:200]!r}") from error
-        if not isinstance(action, dict):
-            raise OffsetStoreError(f"{where} has a {kind} action that is no object: {line[:200]!r}")
-        found[kind].append(action)
+            raise OffsetStoreError(f"{where} holds a line that is no JSON object: {line[:200]!r}") from error
+        for kind, action in actions.items():
+            if kind not in kinds or action is None:
+                continue
+            if not isinstance(action, dict):
+                raise OffsetStoreError(f"{where} has a {kind} action that is no object: {line[:200]!r}")
+            found[kind].append(action)
     return found
 
 

@@ -156,6 +156,8 @@ class LocalStorage:
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
+        with suppress(OSError):  # Hadoop's checksum of a former file of that name, by which Spark would refuse this one
+            os.unlink(self.folder / f".{name}.crc")
         flush_folder(self.folder)
         return True
 

@@ -203,9 +203,10 @@ class TableLog:
         return any(info.get("txnId") == attempt_id for info in infos)
 
     def _check_in_force(self, version: int) -> None:
-        """Check, after a long time, that a commit of ours did not land where the log was cleaned up meanwhile."""
+        """Check that a commit did not land where the log was cleaned up meanwhile; in stores, after a long time."""
         paused_ms = now_ms() - self._read_ms
-        if paused_ms > PAUSED_MS and self.reader.storage.tag(commit_file(version - 1)) is None:
+        storage = self.reader.storage
+        if (storage.is_local or paused_ms > PAUSED_MS) and self.reader.storage.tag(commit_file(version - 1)) is None:
             raise OffsetStoreError(
                 f"version {version} of the table {self.location} was put {paused_ms // 60_000} minutes after the table "
                 "was read, and the log before it has been cleaned up since: no reader finds it, so nothing was "

@@ -289,3 +289,50 @@ def test_a_file_system_without_links_is_refused(hand: HandLog, monkeypatch: pyte
     with pytest.raises(OffsetStoreError, match=r"has no hard links, .* Keep the table on a file system that has them"):
         log.commit(Proposal({"ours": 1}), log.state())
     assert hand.names() == [f"{0:020d}.json"]
+
+
+def test_an_action_behind_a_null_or_under_an_escaped_name_is_read(hand: HandLog) -> None:
+    lines = ['{"cdc":null,"txn":{"appId":"a","version":1}}', '{"\\u0074xn":{"appId":"b","version":2}}', ""]
+    (hand.folder / f"{1:020d}.json").write_text("\n".join(lines))
+    assert opened(hand).state().transactions == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("line", ['{*txn":{"appId":"a","version":1}}', '{"txn":5}', "[1]"])
+def test_a_line_that_is_no_action_is_refused(hand: HandLog, line: str) -> None:
+    hand.commit(txn("a", 1))
+    path = hand.folder / f"{1:020d}.json"
+    path.write_text(f"{line}\n{path.read_text()}")
+    with pytest.raises(OffsetStoreError, match=r"is no (whole )?(JSON )?object"):
+        opened(hand).state()
+
+
+def test_a_commit_is_not_refused_for_the_checksum_of_a_former_file(hand: HandLog) -> None:
+    checksum = hand.folder / f".{1:020d}.json.crc"
+    checksum.write_bytes(b"crc")
+    log = opened(hand)
+    log.commit(Proposal({"ours": 1}), log.state())
+    assert not checksum.exists()
+
+
+def test_a_table_that_was_replaced_gets_no_commit_of_the_former_one(hand: HandLog) -> None:
+    log = opened(hand)
+    hand.commit(txn("ours", 1))
+    state = log.state()
+    shutil.rmtree(hand.path)
+    hand.create()
+    with pytest.raises(CommitConflictError, match="replaced by another"):
+        log.commit(Proposal({"ours": 2}), state)
+    assert len(hand.names()) == 1
+
+
+def test_a_wide_hole_is_noticed_when_the_log_is_listed(hand: HandLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_log, "now_ms", lambda: 0)
+    log = opened(hand)
+    log.state()
+    for number in (1, 2, 3):
+        hand.commit(txn("a", number))
+    for version in (1, 2):
+        damaged(hand, version, None)
+    monkeypatch.setattr(table_log, "now_ms", lambda: table_log.LIST_EVERY_MS + 1)
+    with pytest.raises(OffsetStoreError, match="version 1 is missing"):
+        log.state()

@@ -531,3 +531,23 @@ def test_complete_mode_is_exactly_once_or_refused(tmp_path: Path, options: dict[
     query = Query(tmp_path, replace=True, **options)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=reason):
         query.writer()
+
+
+@pytest.mark.parametrize("condition", ["false", "1 = 2", "CAST(NULL AS BOOLEAN)"])
+def test_a_condition_that_reads_no_column_is_checked_too(tmp_path: Path, condition: str) -> None:
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(SCHEMA, versions=(1, 3), configuration={"delta.constraints.c": condition}))
+    with pytest.raises(SchemaError, match=r"the check constraint c .* is not kept"):
+        query.write(0, [{"v": 1}])
+
+
+@pytest.mark.parametrize("condition", ["p IS NOT NULL", "p = ''", "length(p) >= 0"])
+def test_an_empty_partition_is_checked_as_the_null_that_it_will_be(tmp_path: Path, condition: str) -> None:
+    schema = t.StructType([column("v"), column("p", TEXT)])
+    query = Query(tmp_path, schema=schema)
+    configuration = {"delta.constraints.c": condition}
+    make_table(
+        query.table, *table_actions(schema, versions=(1, 3), configuration=configuration, partition_columns=["p"])
+    )
+    with pytest.raises(SchemaError, match=r"the check constraint c .* is not kept"):
+        query.write(0, [{"v": 1, "p": ""}])

@@ -594,3 +594,12 @@ def test_what_is_part_of_a_type() -> None:
     assert is_part_of(pa.list_(NESTED), pa.list_(wider))
     assert is_part_of(pa.map_(pa.string(), NESTED), pa.map_(pa.string(), wider))
     assert not is_part_of(pa.list_(NESTED), NESTED)
+
+
+def test_rows_of_very_many_combinations_go_to_their_partitions() -> None:
+    """17 columns of 16 values have more combinations than 64 bits."""
+    names = [f"c{index}" for index in range(17)]
+    columns = {name: [f"{(row + shift) % 16}" for row in range(16)] for shift, name in enumerate(names)}
+    batch = pa.RecordBatch.from_pydict({**columns, "row": list(range(16))})
+    found = {rows.column("row")[0].as_py(): (values, len(rows)) for values, rows in split(batch, names)}
+    assert found == {row: (tuple(columns[name][row] for name in names), 1) for row in range(16)}
