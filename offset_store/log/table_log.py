@@ -206,12 +206,14 @@ class TableLog:
         """Check that a commit did not land where the log was cleaned up meanwhile; in stores, after a long time."""
         paused_ms = now_ms() - self._read_ms
         storage = self.reader.storage
-        if (storage.is_local or paused_ms > PAUSED_MS) and self.reader.storage.tag(commit_file(version - 1)) is None:
-            raise OffsetStoreError(
-                f"version {version} of the table {self.location} was put {paused_ms // 60_000} minutes after the table "
-                "was read, and the log before it has been cleaned up since: no reader finds it, so nothing was "
-                "committed. Start the query again"
-            )
+        if not (storage.is_local or paused_ms > PAUSED_MS) or storage.tag(commit_file(version - 1)) is not None:
+            return
+        storage.delete(commit_file(version))  # else whoever looks for this attempt finds it, and no reader of the table
+        raise OffsetStoreError(
+            f"version {version} of the table {self.location} was put {paused_ms // 60_000} minutes after the table "
+            "was read, and the log before it has been cleaned up since: no reader finds it, so nothing was committed. "
+            "Start the query again"
+        )
 
     def _followed(self, state: TableState, newest: int) -> TableState:
         """Return the kept state, moved to a version."""

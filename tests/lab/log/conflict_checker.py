@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.commit_pairs import FILE_ROWS, OUR_COMMITS, OURS, TABLES, TIME_MS, Line, Ours, Pair, Table
@@ -32,6 +33,9 @@ def write_commit(table: Path, version: int, lines: Iterable[Line]) -> Path:
 def is_append(lines: Iterable[Line]) -> bool:
     """Whether delta-spark would mark a transaction that read no files as a blind append."""
     return not any("remove" in line for line in lines)
+
+
+REFUSED = (Py4JJavaError, PySparkException)
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ class ConflictChecker:
         try:
             level = txn.getIsolationLevelToUse(info.actions(), operation)
             txn.checkForConflicts(1, info, 1, level)
-        except Py4JJavaError as error:
+        except REFUSED as error:
             return class_of(error)
         finally:
             for path in written:
@@ -84,7 +88,7 @@ class ConflictChecker:
         rest = [self._action(line) for line in lines if "metaData" not in line]
         try:
             txn.commit(self._seq(rest), self._operation(ours))
-        except Py4JJavaError as error:
+        except REFUSED as error:
             return class_of(error)
         return None
 
@@ -97,7 +101,7 @@ class ConflictChecker:
         actions = [self._action({"txn": {"appId": OURS, "version": 9}}), *(each.remove() for each in removed)]
         try:
             txn.commit(self._seq(actions), self._operation(OUR_COMMITS["replace" if replaces else "append"]))
-        except Py4JJavaError as error:
+        except REFUSED as error:
             return class_of(error)
         return None
 
@@ -176,6 +180,8 @@ class ConflictChecker:
         return self._scala(found).toSeq()
 
 
-def class_of(error: Py4JJavaError) -> str:
-    """Return the Java class of an exception."""
-    return str(error.java_exception.getClass().getSimpleName())
+def class_of(error: Exception) -> str:
+    """Return the class of an exception in Java; once delta is imported, it is one in Python with the same name."""
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getSimpleName())
+    return type(error).__name__

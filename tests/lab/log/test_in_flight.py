@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -29,7 +28,7 @@ from sparkonce.offset_store.log.actions import AddFile
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.table_log import TableLog
 from tests.commit_pairs import TIME_MS
-from tests.lab.log.conflict_checker import class_of, write_commit
+from tests.lab.log.conflict_checker import REFUSED, class_of, write_commit
 
 Rows = list[tuple[int, str]]
 BASE: Rows = [(1, "base"), (2, "base"), (3, "base")]
@@ -174,7 +173,7 @@ def test_statements_in_flight(delta_spark: SparkSession, tmp_path: Path, marked:
             try:
                 with committing(delta_spark, partial(append_of_ours, path, marked)):
                     delta_spark.sql(statement.sql.format(t=f"delta.`{path}`")).collect()
-            except Py4JJavaError as error:
+            except REFUSED as error:
                 if not class_of(error).startswith("Concurrent"):
                     raise
                 failed.add((level, name))
