@@ -166,8 +166,11 @@ def facts(path: Path, state: TableState) -> dict[str, Any]:
     }
     ids = {key: (add.get("baseRowId"), add.get("defaultRowCommitVersion")) for key, add in files.items()}
     statistics = {key: json.loads(add.get("stats") or "{}").get("numRecords") for key, add in files.items()}
+    fresh = {key for key, (_, version) in ids.items() if version == state.version}
     return {
-        "files": ids,
+        "files": {key: each for key, each in ids.items() if key not in fresh},
+        "files with new row ids": fresh,
+        "new row ids": sorted(ids[key] for key in fresh),  # which file has which is nobody's business
         "rows": statistics,
         "configuration": configuration,
         "schema": json.loads(state.metadata.schema_json),
