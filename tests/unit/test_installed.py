@@ -127,7 +127,7 @@ def test_a_registry(schema_registry):
 def test_the_fixture_of_a_broker_needs_no_extra_and_that_of_a_registry_names_its_own(base: Path) -> None:
     (base / "test_fixtures.py").write_text(FIXTURES)
     done = run(base, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fixtures.py")
-    assert done.stdout.splitlines()[-1].startswith("1 passed, 1 error in "), done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].strip("= ").startswith("1 passed, 1 error in "), done.stdout + done.stderr
     assert "sparkonce.EmbeddedRegistry needs the package uvicorn, which is not installed: " in done.stdout
     assert "pip install 'sparkonce[registry-server]'" in done.stdout
 

@@ -232,7 +232,7 @@ def test_a_log_that_cannot_be_read_makes_no_orphans(pipeline: Pipeline) -> None:
     DeltaTable(str(pipeline.path)).create_checkpoint()
     commit.write_text('{"add":{"path"')
     put(pipeline.path, "part-lost.parquet")
-    with pytest.raises(OffsetStoreError, match="holds a line that is not JSON"):
+    with pytest.raises(OffsetStoreError, match="holds a line that is no JSON object"):
         open_folder(pipeline.path).find(HOUR_MS, NOW_MS)
 
 

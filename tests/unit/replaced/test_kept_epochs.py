@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once.batch import Batch
@@ -17,12 +14,8 @@ from sparkonce.exactly_once.decision import Fresh, Mismatch, Stored, decide
 from sparkonce.exactly_once.transactions import following
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import read_settings
-from sparkonce.offset_store.administration import OffsetsTable
-from sparkonce.offset_store.delta import DeltaOffsetStore
-from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.group import CommittedOffset, GroupOffsetStore
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
-from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
 from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
@@ -155,24 +148,6 @@ def test_no_epoch_is_looked_up_where_the_batch_before_noted_one() -> None:
         before = end
     assert written == [[3], [], [], [5], []]
     assert stored.epochs == []
-
-
-def test_what_is_stored_is_told_without_looking_epochs_and_fingerprints_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    location = Location.parse(str(tmp_path / "offsets"))
-    written = replace(record(OffsetRange(0, 5, 7)), fingerprint=Fingerprint.of([1], [2]))
-    DeltaOffsetStore(location, "app", create_missing=True).snapshot().commit(Commit(written, Writes.OFFSETS))
-    looked_up: list[str] = []
-    original = DeltaTable.transaction_version
-
-    def noted(table: DeltaTable, app_id: str) -> int | None:
-        looked_up.append(app_id)
-        return original(table, app_id)
-
-    monkeypatch.setattr(DeltaTable, "transaction_version", noted)
-    assert list(OffsetsTable.open(location).stored().offsets.values()) == [5]
-    assert sorted(looked_up) == ["sparkonce/app/offset/s/id/0", "sparkonce/app/query/q"]
 
 
 def test_a_new_table_under_an_old_checkpoint_gets_the_epochs_too() -> None:
