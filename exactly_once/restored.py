@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sparkonce.offset_store.administration import ChangeKind, CommitEntry
+from sparkonce.offset_store.log.state import RESTORE
 from sparkonce.offset_store.record import BatchRecord, Writes
-
-RESTORE = "RESTORE"
 
 
 def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *, stateful: bool) -> CommitEntry | None:

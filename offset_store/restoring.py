@@ -21,11 +21,15 @@ from sparkonce.offset_store.log.files import active_files
 from sparkonce.offset_store.log.proposal import ROW_TRACKING, Proposal, rows_of
 from sparkonce.offset_store.log.protocol import unwritable
 from sparkonce.offset_store.log.protocol_changes import merged, to_action
-from sparkonce.offset_store.log.state import RESTORE, TableState
+from sparkonce.offset_store.log.state import (
+    CLUSTERING_DOMAIN,
+    IN_COMMIT_TIMESTAMPS,
+    RESTORE,
+    TIMESTAMPS_SINCE,
+    TableState,
+)
 from sparkonce.offset_store.log.table_log import TableLog
 
-CLUSTERING = "delta.clustering"
-"""The domain of clustering columns."""
 _IDENTITY = "delta.identity."
 _APPEND_ONLY = "delta.appendOnly"
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
@@ -34,8 +38,8 @@ _ROW_ID_COLUMNS = (
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
 _TIMESTAMPS = (
-    "delta.enableInCommitTimestamps",
-    "delta.inCommitTimestampEnablementVersion",
+    IN_COMMIT_TIMESTAMPS,
+    TIMESTAMPS_SINCE,
     "delta.inCommitTimestampEnablementTimestamp",
 )
 NAMED = 3
@@ -110,11 +114,11 @@ def _metadata(now: TableState, then: TableState) -> Action:
 
 
 def _domains(now: TableState, then: TableState) -> list[Action]:
-    if now.domains.get(CLUSTERING) == then.domains.get(CLUSTERING):
+    if now.domains.get(CLUSTERING_DOMAIN) == then.domains.get(CLUSTERING_DOMAIN):
         return []
-    none = json.dumps({"clusteringColumns": [], "domainName": CLUSTERING}, separators=(",", ":"))
-    configuration = then.domains.get(CLUSTERING, none)
-    return [{"domain": CLUSTERING, "configuration": configuration, "removed": False}]
+    none = json.dumps({"clusteringColumns": [], "domainName": CLUSTERING_DOMAIN}, separators=(",", ":"))
+    configuration = then.domains.get(CLUSTERING_DOMAIN, none)
+    return [{"domain": CLUSTERING_DOMAIN, "configuration": configuration, "removed": False}]
 
 
 def _metrics(added: Sequence[Action], removed: Sequence[Action], after: Sequence[Action]) -> Mapping[str, str]:

@@ -20,14 +20,13 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.log.checkpoint_files import SIDECARS, StoredCheckpoint
 from sparkonce.offset_store.log.intervals import DAY_MS, retention_ms
 from sparkonce.offset_store.log.reader import DeltaLog, complete_checkpoints
-from sparkonce.offset_store.log.state import IN_COMMIT_TIMESTAMPS, TableState
+from sparkonce.offset_store.log.state import IN_COMMIT_TIMESTAMPS, TIMESTAMPS_SINCE, TableState
 from sparkonce.offset_store.log.storage import TEMPORARY
 
 ENABLED = "delta.enableExpiredLogCleanup"
 RETENTION = "delta.logRetentionDuration"
 PROTECTION = "checkpointProtection"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
-TIMESTAMPS_SINCE = "delta.inCommitTimestampEnablementVersion"
 MOST_DELETED = 2_000
 """Files a call deletes, so that a commit does not wait for a backlog; the next call goes on."""
 _VERSIONED = re.compile(

@@ -16,7 +16,7 @@ from sparkonce.offset_store.log.protocol_changes import lowest_protocol, to_acti
 
 CREATE = "CREATE TABLE"
 _UNFINISHED = re.compile(r"\..*|.*\.tmp|.*#\d+")
-"""What writers leave that died while they put the first commit: ours and delta-spark's, and those of delta-rs."""
+"""What a writer leaves that crashed while it put the first commit: ours or delta-spark, or delta-rs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ STATE_KINDS = ("protocol", "metaData", "txn", "domainMetadata")
 NEWS_KINDS = (*STATE_KINDS, "commitInfo", "add", "remove")
 """What `TableState.after` and `verdict.judge` look at in a commit."""
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+TIMESTAMPS_SINCE = "delta.inCommitTimestampEnablementVersion"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 CLUSTERING_DOMAIN = "delta.clustering"
 RESTORE = "RESTORE"

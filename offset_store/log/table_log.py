@@ -72,8 +72,9 @@ class TableLog:
     _state: TableState | None = None
     _tag: Tag | None = None
     _read_ms: int = 0
-    _listed_ms: int = 0
     """When the newest state was last asked for."""
+    _listed_ms: int = 0
+    """When a local log was last listed to look for holes."""
     _maintained: Maintained = field(default_factory=lambda: Maintained(None))
 
     @property
