@@ -1,7 +1,8 @@
 """A table's own SQL: CHECK constraints, invariants, generated columns and defaults, evaluated where the rows are.
 
 Evaluated is what `connectors.sql` knows to return what Spark returns; a table with anything else is rejected by name.
-So is what depends on the time zone of the session that writes, and what reads a CHAR: Spark may compare it filled up.
+So is what may depend on the time zone of the session that writes, and what reads a CHAR: Spark may compare it filled
+up.
 
 Theory: PROTOCOL.md of delta-io/delta, "CHECK Constraints", "Column Invariants", "Generated Columns" and "Default
 Columns". A condition must be true: null breaks it, as for delta-spark.
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.lengths import DECLARED
-from sparkonce.connectors.delta_sink.types import has_type, plain_struct
+from sparkonce.connectors.delta_sink.types import plain_struct
 from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ def _has(column: Mapping[str, Any], key: str) -> bool:
 
 def _read(text: str, table: t.StructType, kind: t.DataType) -> Expression:
     """Read an expression of a type. Raises OptionError if it must not be evaluated here, with the reason."""
-    from sparkonce.connectors.sql.select import check_select  # imported lazily: 50 ms, for few tables
+    from sparkonce.connectors.sql.instants import is_zoneless  # imported lazily: 50 ms, for few tables
+    from sparkonce.connectors.sql.select import check_select
 
     try:
         query = f"SELECT {text} AS {_VALUE} FROM records"  # noqa: S608  # what it may be is checked below
@@ -166,14 +168,13 @@ def _read(text: str, table: t.StructType, kind: t.DataType) -> Expression:
         raise OptionError("it is more than one expression")
     if select.schema[0].dataType != kind:
         raise OptionError(f"it is a {select.schema[0].dataType.simpleString()}, not a {kind.simpleString()}")
-    if re.search("timestamp(?!_ntz)", text, re.IGNORECASE):
-        raise OptionError("it may depend on the time zone of the session that writes")
+    if not is_zoneless(query, plain_struct(table)):
+        raise OptionError(
+            "it may depend on the time zone of the session that writes: a TIMESTAMP is only compared here, with others "
+            "and with constants such as TIMESTAMP'2024-02-29 12:00:00Z'"
+        )
     for names in select.reads:
         column = table[names[0]]
-        if has_type(column.dataType, t.TimestampType):
-            raise OptionError(
-                f"{names[0]} is a timestamp, whose text depends on the time zone of the session that writes"
-            )
         if re.search(r"\bchar\(", str(column.metadata.get(DECLARED, "")), re.IGNORECASE):
             raise OptionError(f"{names[0]} is or has a CHAR, which Spark compares in its own way")
         if _MAPPED in column.metadata and isinstance(column.dataType, (t.StructType, t.ArrayType, t.MapType)):

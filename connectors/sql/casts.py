@@ -19,7 +19,7 @@ NAMES = (
     "TIMESTAMP_NTZ"
 )
 """The types that a value can be cast to."""
-_TYPES = {
+TYPE_NAMES = {
     "binary": "binary", "string": "string", "varchar": "string", "text": "string", "blob": "binary",
     "boolean": "boolean", "bool": "boolean", "tinyint": "tinyint", "byte": "tinyint", "smallint": "smallint",
     "short": "smallint", "int": "int", "integer": "int", "bigint": "bigint", "long": "bigint", "float": "float",
@@ -120,7 +120,7 @@ def named_type(name: str, digits: tuple[int, ...]) -> DataType | None:
     if lower in ("decimal", "dec", "numeric"):
         precision, scale = (*digits, 0)[:2] if digits else (10, 0)
         return DecimalType(precision, scale) if 0 < precision <= 38 and 0 <= scale <= precision else None
-    return simple(_TYPES[lower]) if lower in _TYPES and not digits else None
+    return simple(TYPE_NAMES[lower]) if lower in TYPE_NAMES and not digits else None
 
 
 def _shown(source: DataType) -> Cast | None:

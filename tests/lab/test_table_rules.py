@@ -81,6 +81,7 @@ DEFAULTS = {
     "d6 STRING": "NULL",
     "d7 DOUBLE": "0.1",
     "d8 STRING": "upper('a')",
+    "d9 BOOLEAN": "TIMESTAMP'2024-02-29 12:00:00Z' > TIMESTAMP'2024-02-29 12:00:00+01:00'",
 }
 REFUSALS = ("DELTA_", "ARITHMETIC_OVERFLOW", "CAST_INVALID_INPUT")
 TEXTS = [
@@ -140,13 +141,13 @@ def theirs(spark: SparkSession, statement: str) -> bool:
     return True
 
 
-def batches(spark: SparkSession) -> list[pa.RecordBatch]:
+def batches(spark: SparkSession, query: t.StructType = QUERY, rows: Sequence[str] = ROWS) -> list[pa.RecordBatch]:
     found = []
-    for row in ROWS:
-        named = ", ".join(f"CAST({each.name} AS {each.dataType.simpleString()})" for each in QUERY)
-        values = spark.sql(f"SELECT {named} FROM VALUES ({row}) AS t({', '.join(QUERY.names)})").toDF(*QUERY.names)
-        typed = [values.collect()[0].asDict(recursive=True)]
-        found.append(pa.RecordBatch.from_pylist(typed, to_arrow_schema(QUERY, timezone="UTC")))
+    for row in rows:
+        named = ", ".join(f"CAST({each.name} AS {each.dataType.simpleString()})" for each in query)
+        values = spark.sql(f"SELECT {named} FROM VALUES ({row}) AS t({', '.join(query.names)})").toDF(*query.names)
+        (table,) = values.toArrow().to_batches()
+        found.append(table.cast(to_arrow_schema(query, timezone="UTC")))
     return found
 
 
@@ -164,6 +165,51 @@ def test_conditions_hold_where_delta_spark_says_so(delta_spark: SparkSession, tm
         delta_spark.sql(f"DROP TABLE {name}")
     assert 0 < taken < len(CONDITIONS) * len(ROWS)
     print(f"RESULT conditions={len(CONDITIONS)} rows={len(ROWS)} taken={taken}")
+
+
+TIMES = "z TIMESTAMP, y TIMESTAMP, s STRUCT<z: TIMESTAMP>, v INT"
+TIMED = t.StructType(
+    [
+        *(t.StructField(name, t.TimestampType()) for name in "zy"),
+        t.StructField("s", t.StructType([t.StructField("z", t.TimestampType())])),
+        t.StructField("v", t.IntegerType()),
+    ]
+)
+TIMED_ROWS = [
+    "NULL, NULL, NULL, 0",
+    "TIMESTAMP'2024-03-10 07:30:00Z', TIMESTAMP'2024-03-10 06:30:00.000001Z', named_struct('z', NULL), 1",
+    "TIMESTAMP'1969-12-31 23:59:59.999999Z', TIMESTAMP'2024-11-03 05:30:00Z', "
+    "named_struct('z', TIMESTAMP'1969-12-31 23:59:59.999999Z'), -1",
+]
+ON_TIMES = [
+    "z > TIMESTAMP'2024-03-10 02:30:00-05:00' AND v > 0",
+    "z <= '2024-03-10T07:30:00Z'",
+    "z BETWEEN y AND TIMESTAMP'9999-12-31 00:00:00+14:00' OR z IS NULL",
+    "s.z IS NOT DISTINCT FROM z",
+    "NOT (y IN (TIMESTAMP'2024-11-03 05:30:00Z', NULL)) OR s IS NULL",
+    "unix_micros(z) < 0 OR coalesce(y, z, TIMESTAMP'2024-01-01 00:00:00Z') < TIMESTAMP'2024-05-01 00:00:00Z'",
+]
+
+
+def test_conditions_on_times_hold_in_every_zone_where_delta_spark_says_so(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    zone, taken = delta_spark.conf.get("spark.sql.session.timeZone"), 0
+    assert zone is not None
+    given = batches(delta_spark, TIMED, TIMED_ROWS)
+    for number, condition in enumerate(ON_TIMES):
+        path = tmp_path / f"z{number}"
+        name = created(delta_spark, path, f"{TIMES}, g TIMESTAMP GENERATED ALWAYS AS (z)")
+        delta_spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT c CHECK ({condition})")
+        check = shape(path, TIMED)
+        delta_spark.conf.set("spark.sql.session.timeZone", ("America/New_York", "Asia/Kolkata")[number % 2])
+        for row, batch in zip(TIMED_ROWS, given, strict=True):
+            kept = ours(check, batch) is not None
+            assert kept == theirs(delta_spark, f"INSERT INTO {name} (z, y, s, v) VALUES ({row})"), (condition, row)
+            taken += kept
+        delta_spark.conf.set("spark.sql.session.timeZone", zone)
+        delta_spark.sql(f"DROP TABLE {name}")
+    assert 0 < taken < len(ON_TIMES) * len(TIMED_ROWS)
 
 
 def test_generated_columns_are_computed_as_by_delta_spark(delta_spark: SparkSession, tmp_path: Path) -> None:
