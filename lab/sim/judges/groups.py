@@ -275,22 +275,30 @@ def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) ->
     return None
 
 
-def look_at_offsets(world: World, group: GroupPlan) -> None:
-    """Check a group's final offsets, and find out which unacknowledged commits took effect.
+def coordinator_problem(world: World, group: GroupPlan) -> str | None:
+    """Return why a group's coordinator does not serve it yet, as when leadership has just moved; None if it does."""
+    error = _coordinator(world, group.group_id).partitions.error_of(group.group_id)
+    return None if error is ErrorCode.NONE else f"group {group.group_id}: its coordinator answers {error.name}"
 
-    Raises:
-        ViolationError: commits-kept.
-    """
-    group_id = group.group_id
+
+def _coordinator(world: World, group_id: str) -> GroupCoordinator:
+    """Return the coordinator of a group, whose partition has a leader that is up."""
     topic = world.image.topics[world.image.topic_ids[OFFSETS_TOPIC]]
     leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
     assert leader != NO_LEADER
     process = world.brokers[leader].process
     assert process is not None
     assert process.server.broker is not None
-    coordinator = process.server.broker.groups
-    if coordinator.partitions.error_of(group_id) is not ErrorCode.NONE:
-        raise ViolationError("liveness", f"group {group_id}: its coordinator does not serve it")
+    return process.server.broker.groups
+
+
+def look_at_offsets(world: World, group: GroupPlan) -> None:
+    """Check a group's final offsets, and find out which unacknowledged commits took effect.
+
+    Raises:
+        ViolationError: commits-kept.
+    """
+    group_id, coordinator = group.group_id, _coordinator(world, group.group_id)
     wrong = what_is_wrong(world, coordinator, group_id)
     if wrong is not None:
         raise ViolationError("commits-kept", wrong)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lab.sim.clients.groups import group_problem
 from lab.sim.judges.atomicity import read_committed
 from lab.sim.judges.cleaned_logs import whole
-from lab.sim.judges.groups import look_at_offsets
+from lab.sim.judges.groups import coordinator_problem, look_at_offsets
 from lab.sim.judges.images import as_known, decoded
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
@@ -54,7 +54,7 @@ def recovery_problem(world: World, clients: Clients) -> str | None:
         stable = {log.last_stable_offset for log in logs}
         if not world.history_of(key).lossy and stable != {logs[0].high_watermark}:
             return f"{world.name_of(key)}: a transaction hangs, last stable offsets are {sorted(stable)}"
-    return None
+    return next(filter(None, (coordinator_problem(world, group) for group in world.plan.groups)), None)
 
 
 def compare_images(world: World) -> None:
