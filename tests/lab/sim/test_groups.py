@@ -18,7 +18,6 @@ from lab.sim.judges.ownership import (
     has,
 )
 from lab.sim.plan import Durability, plan_of
-from lab.sim.simulation import run_plan
 from lab.sim.steps import Kind
 from sparkonce.broker_lite.coordinators.offsets import OffsetKey
 from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
@@ -205,8 +204,3 @@ def test_about_a_quarter_of_the_seeds_with_durability_has_groups() -> None:
     assert {bool(plan.groups) for plan in durable if plan.transactional} == {True, False}
     steps = {plan.seed: any(step.kind is Kind.MEMBER for step in plan.steps) for plan in plans}
     assert {seed for seed, has_steps in steps.items() if has_steps} == {plan.seed for plan in with_groups}
-
-
-def test_a_group_whose_leader_has_just_moved_is_judged_once_its_coordinator_serves_it() -> None:
-    moved_at_the_last_look = 100_645
-    assert run_plan(plan_of(moved_at_the_last_look)).violation is None
