@@ -62,8 +62,10 @@ class CleanedEnds:
         return 0
 
 
-def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end: int) -> list[Batch]:
+def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end: int, log_end: int) -> list[Batch]:
     """Return all batches of a log compacted up to an offset, from the known ones and those on disk.
+
+    Its end is no batch's if what followed its compacted part was lost, and nothing is left of that part.
 
     Raises:
         ViolationError: logs-match.
@@ -82,8 +84,8 @@ def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end
         if was is None or was.epoch != batch.epoch or was.producer_id != batch.producer_id:
             text = f"{name}: compacted below {cleaned_end}, it has {batch}, which was {was}"
             raise ViolationError("logs-match", text)
-    if end + 1 < cleaned_end:
-        raise ViolationError("logs-match", f"{name}: compacted below {cleaned_end}, it ends at {end + 1}")
+    if log_end < cleaned_end:
+        raise ViolationError("logs-match", f"{name}: compacted below {cleaned_end}, it ends at {log_end}")
     return batches
 
 

@@ -73,7 +73,7 @@ def look_at_disks(world: World, clients: Clients) -> None:
         replicas = state.replicas if world.is_planned(key) else ()
         for broker_id in replicas:
             log, cleaned_end = world.logs[broker_id, key], world.cleaned.of(broker_id, key)
-            on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end)
+            on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end, log.log_end_offset)
             if log.batches != on_disk or log.batches != world.logs[replicas[0], key].batches:
                 raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
     if clients.retention_checker is not None:
