@@ -169,7 +169,10 @@ class _Observer:
         if group_id not in self._judged:
             return heartbeat(coordinator, group_id, request)
         holders = self._world.holders
-        if request.member_epoch <= JOINING_EPOCH:
+        joins = holders.joined(group_id, request.member_id)
+        if request.member_epoch == JOINING_EPOCH:
+            joins = holders.joins(group_id, request.member_id)
+        elif request.member_epoch < JOINING_EPOCH:
             holders.says(group_id, request.member_id, frozenset())
         elif request.owned is not None:
             holders.says(group_id, request.member_id, self._places(request.owned))
@@ -177,11 +180,11 @@ class _Observer:
         place = CoordinatorPartition(self._world, coordinator.partitions, group_id)
         if answer.member_epoch >= JOINING_EPOCH:
             share, end = self._places(answer.assignment or {}), place.log.log_end_offset
-            self._when_told = partial(self._told, group_id, place, answer.member_id, share, end)
+            self._when_told = partial(self._told, group_id, place, Told(answer.member_id, share, 0, end, joins))
         return answer
 
-    def _told(self, group_id: str, place: CoordinatorPartition, member_id: str, share: Share, end: int) -> None:
-        told = Told(member_id, share, place.epoch_now, end)
+    def _told(self, group_id: str, place: CoordinatorPartition, answer: Told) -> None:
+        told = answer._replace(epoch=place.epoch_now)
         self._world.judge(lambda: self._world.holders.told(group_id, told, place.log.batches))
 
     def _settle(

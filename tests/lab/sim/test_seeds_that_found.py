@@ -14,6 +14,7 @@ FOUND = {
     103_719: "a member was never told to revoke partitions, since its coordinator died, and was removed",
     104_860: "a new controller changed the ACLs that its broker knew, not those of its log: a rule was lost",
     105_794: "nothing was left of a compacted log but its end, after a disk had lied, which the judge took for a loss",
+    106_460: "an answer to a request that a member had given up was judged as one that it heard",
 }
 
 
