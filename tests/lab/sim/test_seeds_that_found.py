@@ -15,6 +15,7 @@ FOUND = {
     104_860: "a new controller changed the ACLs that its broker knew, not those of its log: a rule was lost",
     105_794: "nothing was left of a compacted log but its end, after a disk had lied, which the judge took for a loss",
     106_460: "an answer to a request that a member had given up was judged as one that it heard",
+    106_806: "a member came back to a group that was empty and is gone, and was told so, as Kafka tells it",
 }
 
 
