@@ -56,8 +56,8 @@ class _Observer:
         self._judged = {group.group_id for group in world.plan.groups}
         self._when_told: Callable[[], None] | None = None
         """The check of what a handler is about to answer, for when that is safe."""
-        self._syncs: dict[object, tuple[ClassicGroup, Sync]] = {}
-        """The SyncGroup requests that wait for a response, with their groups."""
+        self._syncs: dict[object, tuple[ClassicGroup, Sync, int]] = {}
+        """The SyncGroup requests that wait for a response, with their groups, and how often these had been deleted."""
         self._coordinators: dict[ClassicGroup, GroupCoordinator] = {}
         self.observers: tuple[tuple[Any, str, Around], ...] = (
             (Coordinated, "safe", self._safe),
@@ -119,7 +119,9 @@ class _Observer:
     def _encoded(self, encoded: Callable[..., Body], request: Request, answer: Answer) -> Body:
         asked = self._syncs.pop(answer.token, None)
         if asked is not None and isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE:
-            (group, wanted), judge = asked, self._world.groups
+            (group, wanted, deleted), judge = asked, self._world.groups
+            if judge.deleted[group.group_id] > deleted:
+                return encoded(request, answer)  # of a generation that has ended: the next group counts anew
             place = CoordinatorPartition(self._world, self._coordinators[group].partitions, group.group_id)
             epoch = place.epoch_now
             judge.know_by(group.group_id, place.log.batches)
@@ -129,7 +131,7 @@ class _Observer:
 
     def _sync(self, sync: Callable[..., list[Answer]], group: ClassicGroup, wanted: Sync, now_ms: int) -> list[Answer]:
         if group.group_id in self._judged:
-            self._syncs[wanted.token] = (group, wanted)
+            self._syncs[wanted.token] = (group, wanted, self._world.groups.deleted[group.group_id])
         answers = sync(group, wanted, now_ms)
         if any(each.error is ErrorCode.ILLEGAL_GENERATION for each in answers):
             self._world.mark(Mark.OLD_GENERATION)

@@ -23,6 +23,7 @@ two writes share, so nothing has to be guessed.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -78,6 +79,8 @@ class Groups:
         self._generations: dict[str, dict[int, tuple[int, int]]] = {}
         """The oldest and the newest generation that SyncGroup has returned, by epoch."""
         self._removals: dict[str, list[Written]] = {}
+        self.deleted: Counter[str] = Counter()
+        """How often each group was deleted, by its id."""
 
     # Assignments.
 
@@ -98,6 +101,7 @@ class Groups:
     def removed(self, group_id: str, written: Written) -> None:
         """Note where a group's deletion was written: that may be lost, and then the group still exists."""
         self._removals.setdefault(group_id, []).append(written)
+        self.deleted[group_id] += 1
 
     def know_by(self, group_id: str, log: Sequence[Batch]) -> None:
         """Forget a group that was deleted by its coordinator's log: generations of the next one start anew."""

@@ -17,6 +17,7 @@ FOUND = {
     106_460: "an answer to a request that a member had given up was judged as one that it heard",
     106_806: "a member came back to a group that was empty and is gone, and was told so, as Kafka tells it",
     107_592: "a replica that had not told its epoch was let in sync after it had lost records with its machine",
+    108_068: "an answer about a generation came after its group had been deleted, and was held against the next group",
 }
 
 
