@@ -29,6 +29,7 @@ from sparkonce.offset_store.log.state import (
     TableState,
 )
 from sparkonce.offset_store.log.table_log import TableLog
+from sparkonce.words import some_of
 
 _IDENTITY = "delta.identity."
 _APPEND_ONLY = "delta.appendOnly"
@@ -42,8 +43,6 @@ _TIMESTAMPS = (
     TIMESTAMPS_SINCE,
     "delta.inCommitTimestampEnablementTimestamp",
 )
-NAMED = 3
-"""Files that an error names."""
 
 
 def restoration(log: TableLog, now: TableState, then: TableState) -> Proposal:
@@ -65,10 +64,9 @@ def restoration(log: TableLog, now: TableState, then: TableState) -> Proposal:
     except (OSError, ValueError) as error:
         raise OffsetStoreError(f"{what}: its files cannot be looked for: {plain(error)}") from error
     if gone:
-        named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
         raise OffsetStoreError(
-            f"{what}: {len(gone)} of the files that it needs are gone: {named}. A VACUUM has removed them, or they "
-            "were deleted by hand. Restore a newer version"
+            f"{what}: {len(gone)} of the files that it needs are gone: {some_of(gone)}. A VACUUM has removed them, or "
+            "they were deleted by hand. Restore a newer version"
         )
     return Proposal(
         removed=removed,
