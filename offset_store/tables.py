@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyarrow import fs
 
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
-from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location, check_table_path
+from sparkonce.offset_store.log.first_contact import check_store_answers
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
 
