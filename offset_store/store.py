@@ -40,6 +40,11 @@ class Snapshot(ABC):
         A dataclass with this field writes ``= field()``: else it takes this property for the field's default.
         """
 
+    @property
+    def store_id(self) -> str:
+        """What is another one if the store is deleted and made again in its place; "" if that cannot be seen."""
+        return ""
+
     @abstractmethod
     def last_batch(self, query_id: str) -> int | None:
         """Return the last batch id written by a query, or None if it never wrote."""
