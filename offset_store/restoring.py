@@ -24,6 +24,7 @@ from sparkonce.offset_store.log.protocol_changes import merged, to_action
 from sparkonce.offset_store.log.state import (
     CLUSTERING_DOMAIN,
     IN_COMMIT_TIMESTAMPS,
+    MAX_COLUMN_ID,
     RESTORE,
     TIMESTAMPS_SINCE,
     TableState,
@@ -33,7 +34,6 @@ from sparkonce.words import some_of
 
 _IDENTITY = "delta.identity."
 _APPEND_ONLY = "delta.appendOnly"
-_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _ROW_ID_COLUMNS = (
     "delta.rowTracking.materializedRowIdColumnName",
     "delta.rowTracking.materializedRowCommitVersionColumnName",
@@ -105,8 +105,8 @@ def _metadata(now: TableState, then: TableState) -> Action:
     found |= {name: current[name] for name in _TIMESTAMPS if name in current}
     if ROW_TRACKING in now.protocol.writer_features:
         found |= {name: current[name] for name in _ROW_ID_COLUMNS if name in current}
-    if _MAX_COLUMN_ID in found:
-        found[_MAX_COLUMN_ID] = str(max(int(each.get(_MAX_COLUMN_ID, 0)) for each in (before, current)))
+    if MAX_COLUMN_ID in found:
+        found[MAX_COLUMN_ID] = str(max(int(each.get(MAX_COLUMN_ID, 0)) for each in (before, current)))
     kept = {name: value for name, value in then.metadata.action.items() if value is not None}
     return {**kept, "configuration": found}
 

@@ -15,7 +15,7 @@ from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, FileT, PartitionKey
 
-if TYPE_CHECKING:  # they load delta-rs, which a consumer group does not need
+if TYPE_CHECKING:  # they load the log of a table, which a consumer group does not need
     from sparkonce.offset_store.administration import CommitEntry
     from sparkonce.offset_store.other_apps import OtherApps
 

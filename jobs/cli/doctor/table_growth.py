@@ -34,14 +34,18 @@ def growth(log: DeltaLog, state: TableState) -> Iterator[Finding]:
     checkpoint = listing.newest_checkpoint(state.version)
     since = state.version - (0 if checkpoint is None else checkpoint)
     if since > MOST_SINCE_CHECKPOINT:
-        interval = (
-            f"{INTERVAL}={properties[INTERVAL]} delays one" if INTERVAL in properties else "none was written since"
+        why, cure = (
+            "none was written since",
+            "The next commit of a query, or of sparkonce compact, writes one; if it does not, its warning says why",
         )
+        if INTERVAL in properties:
+            why = f"{INTERVAL}={properties[INTERVAL]} delays one"
+            cure = f"Remove it: ALTER TABLE delta.`{log.location}` UNSET TBLPROPERTIES ('{INTERVAL}')"
         yield warning(
             "table",
             f"{since:,} commits of {log.location} came after its newest checkpoint, and each reader reads them all; "
-            f"{interval}",
-            "A query into it writes a checkpoint when one is due; with deltalake: DeltaTable(…).create_checkpoint()",
+            f"{why}",
+            cure,
         )
         return
     files, size = _files(log, listing, checkpoint, state.version)
