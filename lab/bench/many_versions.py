@@ -1,9 +1,9 @@
 """A Delta table of thousands of versions that a query goes on with, made in seconds.
 
-A query has made the first few. The others are copies of its newest commit, in its writer's format, with new file names
-and later transaction ids. So the log is what it would be if the query had run that long, for any reader and writer of
-it; the files of data that only copies name do not exist. As writers make checkpoints of the table's state, there is
-one, half a hundred versions before the newest.
+A query has made the first few. The others are copies of its newest commit, in its writer's format, with one file of a
+new name and later transaction ids. So the log is what it would be if the query had run that long, for any reader and
+writer of it; the files of data that only copies name do not exist. As writers make checkpoints of the table's state,
+there is one, half a hundred versions before the newest.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def template(table: Path, versions: int) -> Template:
     """Extend a table's log to the given number of versions."""
     newest = max(int(path.stem) for path in (table / "_delta_log").glob("*.json") if path.stem.isdigit())
     actions = [json.loads(line) for line in commit_file(table, newest).read_text().splitlines() if line]
+    adds = [action for action in actions if "add" in action]
+    actions = [action for action in actions if action not in adds[1:]]
 
     def text(version: int) -> str:
         moved_on = (_moved_on(action, version - newest) for action in actions)

@@ -10,11 +10,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from lab.bench.many_versions import copy_of, template
 from lab.bench.spark_side import count
 
-VERSIONS = 80
+VERSIONS, WRITTEN = 80, 3
+ROWS = 2 * WRITTEN + VERSIONS - WRITTEN
+"""Each of the others has one of the two files."""
 
 
 def grown(table: Path) -> Path:
-    for version in range(3):
+    for version in range(WRITTEN):
         rows = pa.table({"id": [version, None], "day": ["a", "b"]})
         properties = CommitProperties(app_transactions=[Transaction("app", 10 * version)])
         write_deltalake(table, rows, mode="append", partition_by=["day"], commit_properties=properties)
@@ -25,9 +27,9 @@ def test_a_prolonged_log_reads_as_if_it_had_been_written_to(tmp_path: Path) -> N
     made = template(grown(tmp_path / "table"), VERSIONS)
     table = DeltaTable(made.path)
     assert table.version() == VERSIONS - 1
-    assert table.transaction_version("app") == 20 + VERSIONS - 3
-    assert made.rows == 2 * VERSIONS
-    assert len({action["path"] for action in table.get_add_actions().to_struct_array().to_pylist()}) == 2 * VERSIONS
+    assert table.transaction_version("app") == 20 + VERSIONS - WRITTEN
+    assert made.rows == ROWS
+    assert len({action["path"] for action in table.get_add_actions().to_struct_array().to_pylist()}) == ROWS
 
 
 def test_the_count_has_the_nulls_of_each_column(tmp_path: Path) -> None:
