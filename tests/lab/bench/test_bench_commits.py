@@ -1,4 +1,4 @@
-"""What commits cost: the rates of both sides, on tables that hold what they have made."""
+"""What commits cost: the tables hold what was measured, and all figures are told."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def test_each_side_makes_its_commits(tmp_path: Path, side: str, before: int) -> 
     DeltaTable.create(table, long_log.SCHEMA)
     assert commits.SIDES[side](table, COMMITS, {})["commits_per_s"]
     assert DeltaTable(table).version() == before + COMMITS
+
+
+def test_ages_are_held_to_a_limit_and_to_a_new_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "COMMIT_VERSIONS", (2, 60))
+    settings, _ = parse(["commit-age", "--quick"])
+    results = Results({})
+    commits.run(replace(settings, commits=COMMITS), results)
+    assert [one.name for one in results.bounds] == ["commit-age-ms"]
+    assert [one.name for one in results.comparisons] == ["commit-age-60-versions"]
 
 
 def test_rates_are_compared_where_a_store_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
