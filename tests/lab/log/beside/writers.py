@@ -139,6 +139,7 @@ class Theirs:
         while (alone := next(tries, None)) is not None and not self._run(chosen.kind, chosen.sql, alone=alone):
             self.conflicts[chosen.kind] += 1
         self.judge.catch_up()
+        print(f"{self.kind.name} {self.number}: {chosen.kind}, version {self.judge.version}", flush=True)
 
     def _run(self, kind: str, sql: str, *, alone: bool) -> bool:
         """Run it; return whether it need not be repeated."""
