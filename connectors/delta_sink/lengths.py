@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,13 +30,16 @@ class Length:
     kind: str
     limit: int
 
-    def __str__(self) -> str:
-        return f"{self.kind}({self.limit})"
+    @property
+    def what(self) -> str:
+        """What the table declares, for messages."""
+        return f"column {self.name} is {self.kind}({self.limit})"
 
-    def too_long(self, values: pa.Array) -> int | None:
-        """Return the first row with a longer value, or None."""
-        row = pc.index(pc.greater(pc.utf8_length(values), self.limit), True).as_py()
-        return None if row < 0 else int(row)
+    def too_long(self, values: pa.Array) -> dict[int, str]:
+        """Return the rows with longer values, and why that is wrong."""
+        longer = pc.fill_null(pc.greater(pc.utf8_length(values), self.limit), False)
+        why = f"{self.what} in the table, and there is a longer value in it"
+        return dict.fromkeys(np.flatnonzero(np.asarray(longer)).tolist(), why)
 
 
 def length_of(column: str, name: str, metadata: Mapping[str, Any]) -> Length | None:

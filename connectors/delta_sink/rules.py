@@ -9,6 +9,7 @@ Columns". A condition must be true: null breaks it, as for delta-spark.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.lengths import DECLARED
@@ -35,14 +38,6 @@ _VALUE = "found"
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """The first row that does not keep a condition."""
-
-    row: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Expression:
     """SQL over a table's columns, by their names, that has been read."""
 
@@ -54,13 +49,20 @@ class Expression:
         """The columns that it reads."""
         return frozenset(names[0] for names in self.select.reads)
 
-    def values(self, rows: pa.RecordBatch) -> pa.Array | Broken:
-        """Return its value for each row, or the first row for which it cannot be evaluated."""
+    def values(self, rows: pa.RecordBatch) -> tuple[pa.Array, Mapping[int, str]]:
+        """Return its value for each row, and the rows for which it cannot be evaluated, with the reason."""
         found = self.select.runner().run(rows)
-        if found.failed:
-            row, why = found.failed[0]
-            return Broken(row, f" ({why})")
-        return found.rows.column(_VALUE)
+        values = found.rows.column(_VALUE)
+        if found.taken is None:
+            return values, {}
+        places: NDArray[np.int64] = np.full(rows.num_rows, -1, np.int64)
+        places[np.asarray(found.taken)] = np.arange(len(values))
+        return values.take(pa.array(places, mask=places < 0)), dict(found.failed)
+
+
+def rule_name(what: str) -> str:
+    """Return the name under which commits note a rule of a table, by which dead letters were found."""
+    return hashlib.sha256(what.encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,12 @@ class Check:
     """What the table calls it, for messages."""
     condition: Expression
 
-    def broken(self, rows: pa.RecordBatch) -> Broken | None:
-        """Return the first row that does not keep it, or None."""
-        found = self.condition.values(rows)
-        if isinstance(found, Broken):
-            return found
-        row = pc.index(pc.fill_null(found, False), False).as_py()
-        return None if row < 0 else Broken(row, "")
+    def broken(self, rows: pa.RecordBatch) -> dict[int, str]:
+        """Return the rows that do not keep it, and why."""
+        values, failed = self.condition.values(rows)
+        wrong = np.flatnonzero(np.asarray(pc.invert(pc.fill_null(values, False)))).tolist()
+        why = f"{self.what} is not kept"
+        return {row: f"{why} ({failed[row]})" if row in failed else why for row in wrong}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,9 @@ def default_of(text: str, kind_json: str) -> pa.Array:
     """Return a column's default as an array of one value. Raises OptionError if it is no constant that is known."""
     kind = t.StructField.fromJson(json.loads(kind_json)).dataType
     value = _read(f"CAST(({text}) AS {kind.simpleString()})", t.StructType([]), kind)
-    found = value.values(pa.RecordBatch.from_arrays([pa.array([0])], names=["one"]))
-    if isinstance(found, Broken):
-        raise OptionError(found.why.strip(" ()"))
+    found, failed = value.values(pa.RecordBatch.from_arrays([pa.array([0])], names=["one"]))
+    if failed:
+        raise OptionError(failed[0])
     return found
 
 

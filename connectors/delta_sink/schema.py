@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.delta_sink.comparison import DEFAULT, Comparison, compare
-from sparkonce.connectors.delta_sink.features import physical_name, physical_schema
+from sparkonce.connectors.delta_sink.features import TableFacts, physical_name, physical_schema
 from sparkonce.connectors.delta_sink.lengths import Length, length_of
-from sparkonce.connectors.delta_sink.rules import NO_RULES, Broken, Check, Expression, Rules, default_of
+from sparkonce.connectors.delta_sink.rules import NO_RULES, Check, Expression, Rules, default_of, rule_name
 from sparkonce.connectors.delta_sink.types import (
     PARTITIONABLE,
     name_problems,
@@ -32,7 +33,7 @@ from sparkonce.connectors.delta_sink.types import (
     unsupported,
     unsupported_text,
 )
-from sparkonce.connectors.values.nulls import entries_of, first_null, offsets_of
+from sparkonce.connectors.values.nulls import entries_of, null_rows, offsets_of
 from sparkonce.connectors.values.partition_values import outside, refusal
 from sparkonce.options import OptionError
 
@@ -41,7 +42,7 @@ class SchemaError(ValueError):
     """The query's rows do not fit the table; every column that differs is named."""
 
 
-INSTEAD = ". Correct what writes it, or leave such rows out (where)"
+INSTEAD = ". Correct what writes it, leave such rows out (where), or mark them as dead letters (sparkonce.mark)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,9 @@ class Required:
     """The same as rows have them."""
 
     @property
-    def told(self) -> str:
-        """Its name in messages."""
-        return ".".join(self.logical)
+    def what(self) -> str:
+        """What the table declares, for messages."""
+        return f"column {'.'.join(self.logical)} is NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,26 @@ class WriteSchema:
             SchemaError: if what the table declares NOT NULL has a null, or would have one as a partition, if a text is
                 too long, a condition is not kept, or a partition's date or time is of a year that not every reader has.
         """
+        columns, failed = self._columns(batch)
+        for broken in (failed, *(rows for _, rows in self._broken(columns, batch.num_rows))):
+            if broken:
+                row, why = min(broken.items())
+                raise SchemaError(f"{why}: {_record(batch, row)}{INSTEAD}")
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow.names], schema=self.arrow)
+
+    def broken(self, batch: pa.RecordBatch, rules: Set[str]) -> dict[int, str]:
+        """Return the rows of a batch of the query that break some rules (`rule_names`), each with one it breaks."""
+        columns, _ = self._columns(batch)  # a column that is not computed breaks the rule by which it is
+        found: dict[int, str] = {}
+        for what, broken in self._broken(columns, batch.num_rows):
+            if rule_name(what) in rules:
+                found = {**broken, **found}
+        return found
+
+    def _columns(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """Return the table's columns for a batch of the query; and for which rows one cannot be computed, and why."""
         columns: dict[str, pa.Array] = {}
+        failed: dict[int, str] = {}
         for field, position, named in zip(self.arrow, self.source_positions, self.named or self.arrow, strict=True):
             if position is not None:
                 columns[field.name] = reshape(batch.column(position), named.type, field.type)
@@ -106,36 +126,27 @@ class WriteSchema:
                 columns[field.name] = pa.repeat(default[0], batch.num_rows)
         for name, rule in self.filled.items():
             if isinstance(rule, Expression):
-                columns[name] = self._generated(rule, columns, batch)
+                columns[name], reasons = rule.values(self._readable(columns, batch.num_rows))
+                what = f"a generated column of the table, {rule.text}, cannot be computed"
+                failed = {**{row: f"{what} ({why})" for row, why in reasons.items()}, **failed}
+        return columns, failed
+
+    def _broken(self, columns: Mapping[str, pa.Array], count: int) -> Iterator[tuple[str, Mapping[int, str]]]:
+        """Yield each rule of the table, and why rows break it.
+
+        One without a name is that every reader takes partitions.
+        """
         for length in self.lengths:
-            self._check_length(length, columns, batch)
+            yield length.what, length.too_long(columns[length.column])
         for field, named in zip(self.arrow, self.named or self.arrow, strict=True):
             if field.name in self.partition_columns:
-                _check_years(named.name, columns[field.name], batch)
+                column = columns[field.name]
+                yield "", {row: refusal(named.name, column, row) for row in outside(column).tolist()}
         for required in self.required:
-            self._check_required(required, columns[required.path[0]], batch)
+            yield required.what, self._nulls(required, columns[required.path[0]])
+        readable = self._readable(columns, count) if self.checks else None
         for check in self.checks:
-            broken = check.broken(self._readable(columns, batch.num_rows))
-            if broken is not None:
-                raise SchemaError(f"{check.what} is not kept{broken.why}: {_record(batch, broken.row)}{INSTEAD}")
-        return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow.names], schema=self.arrow)
-
-    def _check_length(self, length: Length, columns: Mapping[str, pa.Array], batch: pa.RecordBatch) -> None:
-        row = length.too_long(columns[length.column])
-        if row is not None:
-            raise SchemaError(
-                f"column {length.name} is {length} in the table, and this batch has a longer value in it: "
-                f"{_record(batch, row)}{INSTEAD}"
-            )
-
-    def _generated(self, rule: Expression, columns: Mapping[str, pa.Array], batch: pa.RecordBatch) -> pa.Array:
-        found = rule.values(self._readable(columns, batch.num_rows))
-        if isinstance(found, Broken):
-            raise SchemaError(
-                f"a generated column of the table, {rule.text}, cannot be computed{found.why}: "
-                f"{_record(batch, found.row)}{INSTEAD}"
-            )
-        return found
+            yield check.what, check.broken(readable)
 
     def _readable(self, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
         """Return the columns that the table's SQL reads, by their names; null where the query has none.
@@ -150,20 +161,17 @@ class WriteSchema:
         schema = pa.schema([*(field for _, field in self.read), pa.field(counted, pa.null())])
         return pa.RecordBatch.from_arrays([*arrays, pa.nulls(rows)], schema=schema)
 
-    def _check_required(self, required: Required, column: pa.Array, batch: pa.RecordBatch) -> None:
-        row = first_null(column, required.path[1:])
-        if row is not None:
-            raise SchemaError(
-                f"column {required.told} is NOT NULL in the table, and this batch has a null in it: "
-                f"{_record(batch, row)}{INSTEAD}"
-            )
+    def _nulls(self, required: Required, column: pa.Array) -> dict[int, str]:
+        """Return the rows that have a null, or would have one as a partition, and why that is wrong."""
+        why = f"{required.what} in the table, and there is a null in it"
+        found = dict.fromkeys(null_rows(column, required.path[1:]).tolist(), why)
         # No reader could load the table once such a file is in it.
-        is_text = required.path[-1] in self.partition_columns and pa.types.is_string(column.type)
-        if is_text and pc.any(pc.equal(column, "")).as_py():
-            raise SchemaError(
-                f"column {required.told} is NOT NULL in the table, and this batch has an empty string in it, which "
-                f"Delta stores as null in a partition column: {_record(batch, pc.index(column, '').as_py())}{INSTEAD}"
-            )
+        if required.path[-1] in self.partition_columns and pa.types.is_string(column.type):
+            empty = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(column, ""), False)))
+            stored = "which Delta stores as null in a partition column"
+            why = f"{required.what} in the table, and there is an empty string in it, {stored}"
+            found |= dict.fromkeys(empty.tolist(), why)
+        return found
 
     def fits(self, now: WriteSchema) -> bool:
         """Whether files written like this fit the table as it is ``now``: it may have gained columns since."""
@@ -178,6 +186,19 @@ class WriteSchema:
             and set(now.lengths) <= set(self.lengths)
             and set(now.checks) <= set(self.checks)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TableCheck:
+    """What a table asks of rows, where they are made of records: a `connectors.values.options.RowCheck`."""
+
+    schema: WriteSchema
+    rules: Set[str]
+    """The names of the rules that are checked there; the writer checks all."""
+
+    def broken(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        """See `RowCheck`."""
+        return self.schema.broken(rows, self.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +244,16 @@ def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> lis
     if columns and len(columns) == len(fields):
         raise SchemaError("partitionBy names every column: no column would be left for the files")
     return spelled
+
+
+def rule_names(facts: TableFacts) -> frozenset[str]:
+    """Return the names of a table's rules about single rows; names have the rules' texts in them."""
+    table = facts.schema
+    lengths = (length_of(each.name, each.name, each.metadata or {}) for each in table)
+    required = (part for each in table for part in _required((each.name,), (each.name,), each, mapped=False))
+    named = [each.what for each in lengths if each is not None]
+    named += [each.what for each in required] + [each.what for each in facts.rules.checks]
+    return frozenset(map(rule_name, named))
 
 
 def write_schema(query: t.StructType, table_json: str, partition_columns: Sequence[str]) -> WriteSchema:
@@ -325,13 +356,6 @@ def _inside(kind: t.DataType) -> Iterator[tuple[str, t.StructField]]:
     elif isinstance(kind, t.MapType):
         yield "key", t.StructField("", kind.keyType)
         yield "value", t.StructField("", kind.valueType, kind.valueContainsNull)
-
-
-def _check_years(name: str, column: pa.Array, batch: pa.RecordBatch) -> None:
-    wrong = outside(column)
-    if wrong.shape[0]:
-        row = int(wrong[0])
-        raise SchemaError(f"{refusal(name, column, row)}: {_record(batch, row)}{INSTEAD}")
 
 
 def _record(batch: pa.RecordBatch, row: int) -> str:

@@ -10,7 +10,7 @@ Errors of object stores say what to do (`offset_store.store_hints`), and show no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.options import SinkOptions, TableOptions
 from sparkonce.connectors.delta_sink.parquet import FILE_PREFIX, DataFile, FileSettings, TableWriter, delete_quietly
-from sparkonce.connectors.delta_sink.schema import WriteSchema
+from sparkonce.connectors.delta_sink.schema import WriteSchema, rule_names
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, expect_brokers, separate_store
 from sparkonce.connectors.delta_sink.table import ResultTable, cached_store
 from sparkonce.connectors.sinks.target import TargetPlan, Task, WrappedPlan
@@ -55,6 +55,8 @@ class DeltaPlan(WrappedPlan):
     query: StructType
     """The columns of its rows. The committing process takes them from here: in a query that follows the schemas of a
     registry, it could find newer ones."""
+    rules: Set[str]
+    """The names of the table's rules about rows."""
 
 
 class DeltaTarget:
@@ -104,7 +106,7 @@ class DeltaTarget:
             table.grow()
         plan = delivery.begin(batch)
         self._warn_of_restore(table)
-        return DeltaPlan(plan, file_settings(table, self._options), self._schema)
+        return DeltaPlan(plan, file_settings(table, self._options), self._schema, rule_names(table.facts))
 
     def _warn_of_restore(self, table: ResultTable) -> None:
         """Log once that a RESTORE has removed rows since the query's last commit: offsets stay as they are."""

@@ -18,7 +18,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.values.following import ReadAs, begun_schema, begun_version, rules_of, split_rules
 from sparkonce.connectors.values.letters import COLUMN as COLUMN_OF_LETTERS
-from sparkonce.connectors.values.options import ADD_COLUMNS, KeyDecoding, SchemaOptions, ValueOptions
+from sparkonce.connectors.values.options import ADD_COLUMNS, KeyDecoding, RowCheck, SchemaOptions, ValueOptions
 from sparkonce.connectors.values.registered import reader_schema
 from sparkonce.connectors.values.rules import Rules
 from sparkonce.exactly_once.coverage import Part
@@ -39,6 +39,8 @@ class DirectSource:
     hand_over: HandOver
     begun_by: str | None = None
     """The rules that a part of the batch was written by, if it is to be completed by them."""
+    table_rules: Set[str] = frozenset()
+    """The names of the table's rules about rows, if a row that breaks one is a dead letter."""
 
     @property
     def schema(self) -> StructType:
@@ -50,9 +52,15 @@ class DirectSource:
         """What makes rows and dead letters of records: a digest of the options of values and of the SELECT's text.
 
         Beside it is the id of the schema that values are read as, if a registry has it, and where the query follows a
-        subject its version and the subject.
+        subject its version and the subject; and the names of the table's rules.
         """
-        return self.begun_by or rules_of(self.options.rows.digest(), self.options.rows.decoding)
+        own = rules_of(self.options.rows.digest(), self.options.rows.decoding)
+        return self.begun_by or str(replace(Rules.parse(own), table=self.table_rules))
+
+    @property
+    def letter_rules(self) -> Set[str]:
+        """The names of the table's rules by which rows are dead letters: as many as when the batch was begun."""
+        return Rules.parse(self.rules).table
 
     @property
     def followed(self) -> SchemaOptions | None:
@@ -62,7 +70,7 @@ class DirectSource:
         return rows.decoding if follows and isinstance(rows.decoding, SchemaOptions) else None
 
     def with_rules(self, rules: str) -> DirectSource | None:
-        """See `RangeReader.with_rules`: another schema of the registry's is no obstacle.
+        """See `RangeReader.with_rules`: another schema of the registry's is no obstacle, nor are more table rules.
 
         Raises:
             RegistryError: if the registry does not answer, or no longer has that schema.
@@ -74,6 +82,8 @@ class DirectSource:
             rows = replace(rows, partitioned=())
             if noted.digest not in (rows.digest(), rows.digest(any_time=False)):
                 return None
+        if not noted.table <= today.table:
+            return None
         if noted.read_as != today.read_as:
             if not isinstance(decoding, SchemaOptions) or decoding.registry is None or read_as is None:
                 return None
@@ -89,10 +99,13 @@ class DirectSource:
         rows = replace(self.options.rows, partitioned=tuple(name for name in timed if name.lower() in wanted))
         return replace(self, options=replace(self.options, rows=rows))
 
-    def requiring(self, paths: Sequence[tuple[str, ...]]) -> DirectSource:
-        """Return this source for rows of a table that declares these columns, or fields within, NOT NULL."""
-        rows = replace(self.options.rows, required=tuple(paths))
-        return replace(self, options=replace(self.options, rows=rows))
+    def with_table_rules(self, names: Set[str]) -> DirectSource:
+        """Return this source for a table with these rules, if there are dead letters."""
+        return replace(self, table_rules=names) if self.options.rows.dead_letters else self
+
+    def checking(self, check: RowCheck) -> DirectSource:
+        """Return this source for rows of a table that asks something of rows."""
+        return replace(self, options=replace(self.options, rows=replace(self.options.rows, check=check)))
 
     @property
     def begun_as(self) -> ReadAs | None:

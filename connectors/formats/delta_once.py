@@ -9,14 +9,13 @@ import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, bef
 
 # isort: split
 
-from collections.abc import Sequence
-
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
+from sparkonce.connectors.delta_sink.features import TableFacts
 from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
-from sparkonce.connectors.delta_sink.schema import SchemaError
+from sparkonce.connectors.delta_sink.schema import SchemaError, TableCheck, rule_names
 from sparkonce.connectors.delta_sink.table import TableError, cached_store
 from sparkonce.connectors.delta_sink.target import DeltaPlan, DeltaTarget, last_rules
 from sparkonce.connectors.direct.source import PARTITIONED_BY_TIME, DirectSource, find_source, reject_ranges
@@ -96,27 +95,34 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
 
         A newer schema may lack some of them. To begin a batch a second time changes nothing where that is exactly-once.
         """
-        if source is not None and any(isinstance(each.dataType, PARTITIONED_BY_TIME) for each in source.schema):
-            source = source.partitioned_by(_partition_columns(options))
+        source = None if source is None else _for_table(source, options)
         sink = stream_sink(options, schema, replace=replace, source=source)
         sink.begin()
         reader = sink.reader
         if not isinstance(reader, DirectSource) or options.guarantee is not Guarantee.EXACTLY_ONCE:
-            return sink.checked_by(_checking_nulls)
+            return sink.checked_by(_checking)
         if reader.begun_as is None:
-            return sink.checked_by(_checking_nulls)
+            return sink.checked_by(_checking)
         before = find_source(FORMAT, schema, self.options, reader.begun_as)
         assert before is not None, "its rows are ranges"
         sink = stream_sink(options, schema, replace=replace, source=before.completing(reader))
         sink.begin()
-        return sink.checked_by(_checking_nulls)
+        return sink.checked_by(_checking)
 
 
-def _checking_nulls(reader: RangeReader, plan: TargetPlan) -> RangeReader:
-    """Have a direct query look for nulls that the table does not allow where it knows which record a row is made of."""
+def _checking(reader: RangeReader, plan: TargetPlan) -> RangeReader:
+    """Have a direct query check rows where it knows which record a row is made of.
+
+    Raises:
+        TableError: if the table has lost a rule since the query looked which there are.
+    """
     assert isinstance(plan, DeltaPlan)
-    required = [each.logical for each in plan.settings.schema.required]
-    return reader.requiring(required) if required and isinstance(reader, DirectSource) else reader
+    if not isinstance(reader, DirectSource):
+        return reader
+    if not reader.letter_rules <= plan.rules:
+        raise TableError("the table's constraints changed while a batch began: start the query again")
+    rules = reader.letter_rules if reader.options.rows.dead_letters else plan.rules
+    return reader.checking(TableCheck(plan.settings.schema, rules)) if rules else reader
 
 
 def stream_sink(
@@ -145,15 +151,18 @@ def stream_sink(
     return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options, source)
 
 
-def _partition_columns(options: SinkOptions) -> Sequence[str]:
-    """Return the columns that the table is, or will be, partitioned by; none if it cannot be read, as others report."""
+def _for_table(source: DirectSource, options: SinkOptions) -> DirectSource:
+    """Return the source for the table as it is, or will be; unchanged if that cannot be read, as others report."""
+    timed = any(isinstance(each.dataType, PARTITIONED_BY_TIME) for each in source.schema)
+    if not timed and options.dead_letters is None:
+        return source
     try:
-        columns = list(cached_store(options).snapshot_unchecked().state.metadata.partition_columns)
+        facts = TableFacts.of(cached_store(options).snapshot_unchecked().state)
     except StoreMissingError:
-        return options.partition_by
+        return source.partitioned_by(options.partition_by)
     except OffsetStoreError:
-        return ()
-    return columns
+        return source
+    return source.partitioned_by(facts.partition_columns).with_table_rules(rule_names(facts))
 
 
 def _check_complete(options: SinkOptions) -> None:

@@ -194,8 +194,9 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         if reader is None:
             raise DeliveryError(
                 f"{batch}: its dead letters are written, found by another sql, valueSchema, mode or option of values "
-                "than the source and the sink have now, and its rows are not: a record could be in both places, or in "
-                "neither. Set the options as they were until this batch is complete, and change them then"
+                "than the source and the sink have now, or by a constraint that the table no longer has, and its rows "
+                "are not: a record could be in both places, or in neither. Set the options, and the table's "
+                "constraints, as they were until this batch is complete, and change them then"
             )
         if written_by != self._rules:
             _log.info("%s: %s is completed with the schema that it was begun with", self._format_name, batch)

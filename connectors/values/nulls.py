@@ -7,27 +7,30 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_NONE: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
-def first_null(column: pa.Array, path: Sequence[str]) -> int | None:
-    """Return the first row with a null at a path; None if there is none, or nothing at the path.
+def null_rows(column: pa.Array, path: Sequence[str]) -> NDArray[np.int64]:
+    """Return the rows with a null at a path, in order; none if there is nothing at the path.
 
     As to Delta, a struct that is null has fields that are null; an array or map that is null has no elements.
     ``element``, ``key`` and ``value`` lead into arrays and maps; names of fields are compared without case.
     """
     if not path:
-        return int(pc.index(column.is_null(), True).as_py()) if column.null_count else None
+        return np.flatnonzero(np.asarray(column.is_null())) if column.null_count else _NONE
     if pa.types.is_struct(column.type):
         positions = {column.type.field(index).name.lower(): index for index in range(column.type.num_fields)}
         position = positions.get(path[0].lower())
-        return None if position is None else first_null(pc.struct_field(column, [position]), path[1:])
+        return _NONE if position is None else null_rows(pc.struct_field(column, [position]), path[1:])
     if pa.types.is_map(column.type):
         offsets, entries = entries_of(column)
         below = entries.field(0 if path[0] == "key" else 1)
     else:
         offsets, below = offsets_of(column), column.flatten()
-    found = first_null(below, path[1:])
-    return None if found is None else int(np.searchsorted(offsets.to_numpy(), found, side="right")) - 1
+    found = null_rows(below, path[1:])
+    return np.unique(np.searchsorted(offsets.to_numpy(), found, side="right") - 1) if found.shape[0] else _NONE
 
 
 def offsets_of(column: pa.Array) -> pa.Array:

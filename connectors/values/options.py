@@ -6,10 +6,10 @@ The options select the columns of ``kafka_once``, and define how its value is de
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -262,6 +262,13 @@ class KeyOptions:
     )
 
 
+class RowCheck(Protocol):
+    """What a table asks of rows. Sent to the tasks."""
+
+    def broken(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        """Return which rows cannot be in the table, by their numbers, and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowOptions:
     """The columns of the rows."""
@@ -335,8 +342,8 @@ class RowOptions:
     """The SELECT over the decoded records, in a direct query with the option ``sql``."""
     partitioned: tuple[str, ...] = ()
     """Columns of dates and times, in a direct query, by which the table is partitioned that the rows go into."""
-    required: tuple[tuple[str, ...], ...] = ()
-    """What that table declares NOT NULL, as `connectors.values.nulls` has paths: such a row stops the query."""
+    check: RowCheck | None = None
+    """What that table asks of rows; None if nothing."""
 
     def with_select(self, select: Select) -> RowOptions:
         """Return these options with a SELECT over such records, and without the columns and fields it does not read.
@@ -420,7 +427,7 @@ class RowOptions:
         by_schema = [each for each in (self.decoding, self.key_decoding) if isinstance(each, SchemaOptions)]
         if any(each.registry is not None for each in by_schema) and HEADERS not in self.columns:
             more.append(HEADERS)  # they may name the schema
-        can_fail = self.select is not None or self.mode is ParseMode.FAILFAST or bool(self.partitioned or self.required)
+        can_fail = self.select is not None or self.mode is ParseMode.FAILFAST or bool(self.partitioned or self.check)
         if can_fail and OFFSET not in (*self.columns, *more):
             more.append(OFFSET)  # to identify the record
         return (*columns, *more)

@@ -16,7 +16,6 @@ from sparkonce.connectors.values.evolution import UnknownWriterError
 from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.values.letters import REASON
-from sparkonce.connectors.values.nulls import first_null
 from sparkonce.connectors.values.options import (
     HEADERS,
     KEY,
@@ -128,13 +127,9 @@ class RowMaker:
         letters = self._reasons(batch, records, problems) if self._options.dead_letters else {}
         if self._select is not None:
             return self._selected(self._select, batch, records, letters)
-        unfit = unwritable(records, self._options.partitioned)
-        if unfit and not self._options.dead_letters:
-            raise self._unfit(batch, unfit)
-        letters = {**unfit, **letters}
-        if self._options.required:
-            kept = _others(batch, letters)
-            self._check_nulls(batch, records.take(kept) if letters else records, kept)
+        kept = _others(batch, letters)
+        unfit = self._unfit(batch, records.take(kept) if letters else records, kept)
+        letters = {**{int(kept[row]): reason for row, reason in unfit.items()}, **letters}
         if not self._options.dead_letters:
             return records
         places: NDArray[np.int64] = np.full(batch.num_rows, -1, np.int64)
@@ -172,16 +167,12 @@ class RowMaker:
         kept = _others(batch, letters)
         selected = select.run(records.take(kept) if letters else records)
         failed = {int(kept[row]): reason for row, reason in selected.failed}
-        rows, unfit = selected.rows, unwritable(selected.rows, self._options.partitioned)
+        rows = selected.rows
         made_of = kept if selected.taken is None else kept[np.asarray(selected.taken)]
+        unfit = self._unfit(batch, rows, made_of)
         if unfit:
-            of_records = {int(made_of[row]): reason for row, reason in unfit.items()}
-            if not self._options.dead_letters:
-                raise self._unfit(batch, of_records)
-            failed |= of_records
-            others = _others(rows, unfit)
-            rows, made_of = rows.take(others), made_of[others]
-        self._check_nulls(batch, rows, made_of)
+            failed |= {int(made_of[row]): reason for row, reason in unfit.items()}
+            rows = rows.take(_others(rows, unfit))
         if self._options.dead_letters:
             column = self._letters(batch, {**letters, **failed})
             empty = [pa.nulls(len(column), field.type) for field in rows.schema]
@@ -201,8 +192,8 @@ class RowMaker:
     def _passes_on(self) -> bool:
         """Whether the rows are the records."""
         options = self._options
-        adds = options.dead_letters or options.partitioned or options.required
-        return options.mode is None and options.select is None and not adds
+        checks = options.dead_letters or options.partitioned or options.check is not None
+        return options.mode is None and options.select is None and not checks
 
     @property
     def _drops_malformed(self) -> bool:
@@ -213,19 +204,21 @@ class RowMaker:
         where = self._where(batch, row)
         return MalformedValueError(f"{where} {what}: {problem}. Correct what writes it, or use {instead}")
 
-    def _unfit(self, batch: pa.RecordBatch, problems: Problems) -> MalformedValueError:
-        what = "makes a row that the table cannot have"
-        return self._error(batch, problems, what, "includeDeadLetters=true on the source, or leave it out (sql)")
+    def _unfit(self, batch: pa.RecordBatch, rows: pa.RecordBatch, made_of: NDArray[np.int64]) -> Problems:
+        """Return which rows, ``made_of`` records, cannot be in the table, and why.
 
-    def _check_nulls(self, batch: pa.RecordBatch, rows: pa.RecordBatch, made_of: NDArray[np.int64]) -> None:
-        """Check rows, ``made_of`` records, for nulls that the table does not allow. Raises MalformedValueError."""
-        positions = {name.lower(): position for position, name in enumerate(rows.schema.names)}
-        for path in self._options.required:
-            row = first_null(rows.column(positions[path[0].lower()]), path[1:])
-            if row is not None:
-                problem = f"column {'.'.join(path)} is NOT NULL in the table, and this would be a null in it"
-                what, instead = "makes a row that the table cannot have", "WHERE in the option sql, which leaves it out"
-                raise self._error(batch, {int(made_of[row]): problem}, what, instead)
+        Raises:
+            MalformedValueError: for the first, if there are no dead letters.
+        """
+        found = unwritable(rows, self._options.partitioned)
+        if self._options.check is not None:
+            found = {**self._options.check.broken(rows), **found}
+        if found and not self._options.dead_letters:
+            row, reason = min(found.items())
+            what = "makes a row that the table cannot have"
+            instead = "includeDeadLetters=true on the source, or leave it out (sql)"
+            raise self._error(batch, {int(made_of[row]): reason}, what, instead)
+        return found
 
     def _where(self, batch: pa.RecordBatch, row: int) -> str:
         offset = batch.column(OFFSET)[row].as_py()

@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.delta_sink.features import TableFacts, refusals
-from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, fit
+from sparkonce.connectors.delta_sink.schema import SchemaError, TableCheck, fit, rule_names
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.table_log import TableLog
 
@@ -108,18 +108,23 @@ def created(spark: SparkSession, path: Path, columns: str, properties: str = "")
     return name
 
 
-def shape(path: Path, query: t.StructType) -> WriteSchema:
+def shape(path: Path, query: t.StructType) -> TableCheck:
     facts = TableFacts.of(TableLog(Location.parse(str(path))).state())
     assert refusals(facts) == []
-    return fit(query, facts.schema, facts.partition_columns, mapped=facts.is_mapped, rules=facts.rules).write_schema
+    found = fit(query, facts.schema, facts.partition_columns, mapped=facts.is_mapped, rules=facts.rules)
+    return TableCheck(found.write_schema, rule_names(facts))
 
 
-def ours(schema: WriteSchema, batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
-    """Return the rows as they would be stored; None if they are refused."""
+def ours(check: TableCheck, batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
+    """Return a row as it would be stored; None if it is refused, or is a dead letter where there are any."""
+    broken = check.broken(batch)
     try:
-        return list(schema.align(batch).to_pylist())
+        stored = list(check.schema.align(batch).to_pylist())
     except SchemaError:
+        assert broken.keys() == {0}
         return None
+    assert broken == {}
+    return stored
 
 
 def theirs(spark: SparkSession, statement: str) -> bool:

@@ -12,12 +12,14 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from sparkonce import LagListener, OptionError, write_stream
 from sparkonce.connectors.lag.state import offsets_moved
 from tests.spark.random_topics import compacted_topic
 from tests.spark.sink_support import run, start
 from tests.spark.source_support import DEADLINE_S, PER_PARTITION, Topics, assert_each_record_once, fill, stream, values
+from tests.unit.sink.query_by_hand import make_table, table_actions
 
 pytestmark = pytest.mark.spark
 
@@ -177,6 +179,61 @@ def test_sql_makes_the_rows_and_what_fails_is_a_dead_letter(
         (102, None),
     ]
     assert "many" in dead[0]["reason"]
+
+
+RULED = t.StructType(
+    [
+        t.StructField("n", t.IntegerType(), False),
+        t.StructField("text", t.StringType(), True, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
+        t.StructField("twice", t.IntegerType(), True, {"delta.generationExpression": "n * 2"}),
+        t.StructField("i", t.IntegerType(), True, {"delta.invariants": '{"expression":{"expression":"i < 10"}}'}),
+    ]
+)
+BROKEN = {
+    '{"n": null}': "column n is NOT NULL in the table, and there is a null in it",
+    '{"n": 2, "text": "long", "twice": 4}': "column text is VARCHAR(3) in the table, and there is a longer value in it",
+    '{"n": 2, "twice": 5, "i": 1}': "column twice is generated as n * 2 is not kept",
+    '{"n": 2, "twice": 4, "i": 10}': "an invariant of column i (i < 10) is not kept",
+    '{"n": 1, "twice": 2, "i": 1}': "the check constraint even (n % 2 = 0) is not kept",
+}
+
+
+def test_a_row_that_breaks_a_rule_of_the_table_is_a_dead_letter_that_names_the_rule(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic, table, dead = topics.create(1), tmp_path / "table", tmp_path / "dead"
+    good = [b'{"n": %d, "text": "abc", "twice": %d, "i": 9}' % (n, 2 * n) for n in range(0, 20, 2)]
+    topics.produce(topic, [*good[:5], *map(str.encode, BROKEN), b"no json", *good[5:]])
+    checked = {"delta.constraints.even": "n % 2 = 0"}
+    make_table(table, *table_actions(RULED, versions=(1, 4), configuration=checked))
+    fields = "n INT, text STRING, twice INT, i INT"
+    json = {"valueFormat": "json", "valueSchema": fields, "includeDeadLetters": True}
+    rows, sql = ranges(spark, topics, topic, **json), "SELECT value.* FROM records"
+    run(rows, table, tmp_path / "checkpoint", deadLetters=f"table:{dead}", sql=sql)
+    assert sorted(row["n"] for row in DeltaTable(table).to_pyarrow_table().to_pylist()) == list(range(0, 20, 2))
+    letters = DeltaTable(dead).to_pyarrow_table().sort_by("offset").to_pylist()
+    assert {row["value"].decode(): row["reason"] for row in letters if row["value"] != b"no json"} == BROKEN
+    assert [row["offset"] for row in letters] == list(range(5, 5 + len(BROKEN) + 1))
+
+
+def test_a_row_of_sparks_that_breaks_a_rule_stops_the_query(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """It names no record that could be a dead letter."""
+    topic, table = topics.create(1), tmp_path / "table"
+    topics.produce(topic, [b'{"n": 2}', b'{"n": 1}'])
+    make_table(
+        table,
+        *table_actions(
+            t.StructType(RULED.fields[:1]), versions=(1, 3), configuration={"delta.constraints.even": "n % 2 = 0"}
+        ),
+    )
+    given = {"valueFormat": "json", "valueSchema": "n INT", "includeDeadLetters": True, "handOver": "rows"}
+    rows = ranges(spark, topics, topic, **given).select("value.n", "_dead_letter")
+    told = r"check constraint even \(n % 2 = 0\) is not kept.*mark them as dead letters \(sparkonce\.mark\)"
+    with pytest.raises(StreamingQueryException, match=told):
+        run(rows, table, tmp_path / "checkpoint", deadLetters=f"table:{tmp_path / 'dead'}")
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 0
 
 
 def test_sql_needs_a_source_that_hands_over_ranges(

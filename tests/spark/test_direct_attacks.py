@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
@@ -131,6 +132,43 @@ def test_rows_are_made_as_the_dead_letters_of_their_batch_were(world: World, los
     world.send(count, 2)
     world.run(rows(), **selecting(1))
     assert len(world.values()) == count // 2 + 1
+
+
+def test_rows_that_break_a_constraint_are_dead_letters_by_the_constraints_that_their_batch_began_with(
+    world: World,
+) -> None:
+    """A constraint that comes or goes between the two commits would put a record into both places, or into neither."""
+    world.send(0, 10)
+    letters = world.table.with_name("letters")
+    given = {
+        "sql": "SELECT CAST(CAST(value AS STRING) AS INT) AS value FROM records",
+        "deadLetters": f"table:{letters}",
+    }
+    table = DeltaTable.create(world.table, pa.schema([("value", pa.int32())]))
+    table.alter.add_constraint({"even": "value % 2 = 0"})
+
+    def rows() -> DataFrame:
+        return world.stream(**RANGES, includeDeadLetters="true")
+
+    def dead() -> dict[int, str]:
+        found = DeltaTable(letters).to_pyarrow_table().to_pylist()
+        return {int(each["value"]): each["reason"] for each in found}
+
+    world.crash(rows(), "sink.between_targets", **given)
+    assert (world.values(), sorted(dead())) == ([], [1, 3, 5, 7, 9])
+    table.alter.drop_constraint("even")
+    world.refused(rows(), "by a constraint that the table no longer has", **given)
+    table.alter.add_constraint({"even": "value % 2 = 0", "small": "value < 8"})
+    world.refused(rows(), r"the check constraint small \(value < 8\) is not kept", **given)
+    table.alter.drop_constraint("small")
+    table.alter.add_constraint({"small": "value < 11"})
+    world.run(rows(), **given)
+    assert (world.values(), sorted(dead())) == ([0, 2, 4, 6, 8], [1, 3, 5, 7, 9])
+    world.send(10, 3)
+    world.run(rows(), **given)
+    assert world.values() == [0, 2, 4, 6, 8, 10]
+    assert dead()[11] == "the check constraint even (value % 2 = 0) is not kept"
+    assert dead()[12] == "the check constraint small (value < 11) is not kept"
 
 
 def test_two_sources_cannot_be_united(world: World) -> None:

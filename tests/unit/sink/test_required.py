@@ -14,11 +14,13 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
-from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, fit
+from sparkonce.connectors.delta_sink.rules import rule_name
+from sparkonce.connectors.delta_sink.schema import SchemaError, TableCheck, WriteSchema, fit
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.encoding import make_encoder, schema_for
+from sparkonce.connectors.values.letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.values.options import AVRO, JSON, PROTOBUF, RAW_TIMESTAMP
 from sparkonce.connectors.values.rows import MalformedValueError, RowMaker
 from tests.cases import each_case
@@ -70,6 +72,7 @@ def test_rows_with_a_null_that_the_table_forbids_are_refused_and_no_others(mappe
         batch = pa.RecordBatch.from_pylist(rows, to_arrow_schema(query, timezone="UTC"))
         wrong = {row for row, value in enumerate(rows) if breaks(value, table, may_be_null=True)}
         assert refused_rows(write, batch) == wrong, (seed, table.simpleString())
+        assert write.broken(batch, {rule_name(each.what) for each in write.required}).keys() == wrong, seed
         good = batch.take(pa.array([row for row in range(ROWS) if row not in wrong], pa.int64()))
         assert write.align(good).num_rows == good.num_rows
         if wrong:
@@ -162,6 +165,7 @@ DOCUMENTS = [b'{"a":1,"l":[{"q":1}]}', b"{", b'{"a":2,"l":[]}', b'{"l":[{"q":2},
 def test_a_direct_query_names_the_record_of_a_null_that_the_table_forbids(
     more: dict[str, str], sql: str | None, path: tuple[str, ...], offset: int | None
 ) -> None:
+    """Or makes a dead letter of it, if there are any."""
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "columns": "value", "valueFormat": "json", **more}
     if given["valueFormat"] == "json":
         given["valueSchema"] = "a INT, l ARRAY<STRUCT<q: INT>>"
@@ -177,17 +181,40 @@ def test_a_direct_query_names_the_record_of_a_null_that_the_table_forbids(
         "key": pa.nulls(count, pa.binary()),
         RAW_TIMESTAMP: pa.array([0] * count, pa.int64()),
     }
-    options = replace(options, required=(path,))
+    query = t.StructType([each for each in options.spark_schema() if each.name != DEAD_LETTER])
+    write = fit(query, with_required(query, path), []).write_schema
+    assert [each.logical for each in write.required] == [path]
+    options = replace(options, check=TableCheck(write, {rule_name(each.what) for each in write.required}))
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in options.decoded})
-    if offset is None:
-        assert RowMaker(options, "t", 3).rows(batch).num_rows
+    told = rf"column {'.'.join(path)} is NOT NULL in the table, and there is a null in it"
+    if offset is None or options.dead_letters:
+        rows = RowMaker(options, "t", 3).rows(batch)
+        letters = rows.column(DEAD_LETTER).to_pylist() if options.dead_letters else []
+        assert rows.num_rows
+        found = [each["offset"] for each in letters if each and each["reason"] == told]
+        assert found == ([] if offset is None else [offset])
         return
     with pytest.raises(
         MalformedValueError,
-        match=rf"record of topic t, partition 3, at offset {offset} makes a row that the table cannot have: column "
-        rf"{'.'.join(path)} is NOT NULL .* WHERE in the option sql",
+        match=rf"record of topic t, partition 3, at offset {offset} makes a row that the table cannot have: {told}",
     ):
         RowMaker(options, "t", 3).rows(batch)
+
+
+def with_required(kind: Any, path: tuple[str, ...]) -> Any:
+    """Return a type with what a path leads to NOT NULL, and spelled as there."""
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(with_required(kind.elementType, path[1:]), len(path) > 1)
+    if not path:
+        return kind
+    return t.StructType(
+        [
+            t.StructField(path[0], with_required(each.dataType, path[1:]), len(path) > 1)
+            if each.name.lower() == path[0].lower()
+            else each
+            for each in kind
+        ]
+    )
 
 
 def _without_nulls(value: dict[str, Any]) -> bytes:
