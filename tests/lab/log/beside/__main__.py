@@ -223,6 +223,7 @@ def _conf(jars: Sequence[str]) -> dict[str, str]:
         **linking,
         "spark.jars": ",".join(jars),
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a VACUUM can have 10,000 tasks
         "spark.ui.enabled": "false",
     }
 
