@@ -41,6 +41,9 @@ def recovery_problem(world: World, clients: Clients) -> str | None:
             return f"group {group.group_id}: {wrong}"
     if clients.standalone is not None and not clients.standalone.is_up:
         return "the standalone broker is not up"
+    down = [each.node_id for each in world.brokers.values() if each.process is None]
+    if down:
+        return f"brokers {down} are not up"
     for key, state in world.image.partitions():
         moves = state.adding_replicas or state.removing_replicas
         if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:

@@ -18,6 +18,7 @@ FOUND = {
     106_806: "a member came back to a group that was empty and is gone, and was told so, as Kafka tells it",
     107_592: "a replica that had not told its epoch was let in sync after it had lost records with its machine",
     108_068: "an answer about a generation came after its group had been deleted, and was held against the next group",
+    116_304: "a broker died just before the last look, which nobody had noticed yet, and its files were looked at",
 }
 
 
