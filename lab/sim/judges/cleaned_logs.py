@@ -57,7 +57,8 @@ class CleanedEnds:
             reaches = newest is not None and (newest.last_offset, newest.epoch) == (last.last_offset, last.epoch)
             if reaches and same == (before[-1].chain if before else 0):
                 log.batches[-1:] = other.batches[common:count]
-                is_within = last.base_offset < self.of(broker_id, key)
+                # Whose log it was fetched from is not known: compaction may have written the last batch anew.
+                is_within = any(last.base_offset < self.of(each, key) for each, its_key in logs if its_key == key)
                 return last.last_offset + 1 if is_within else last.base_offset
         return 0
 
