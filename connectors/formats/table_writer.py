@@ -19,7 +19,7 @@ from sparkonce.connectors.delta_sink.options import CREATE_TABLE, FORMAT, PARTIT
 from sparkonce.connectors.direct.plan import source_secrets
 from sparkonce.connectors.direct.source import find_source
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
-from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.formats.table_query import stream_sink
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.runtime.active_session import active_in_thread
 from sparkonce.options import OptionError
