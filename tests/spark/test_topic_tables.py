@@ -9,10 +9,17 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from sparkonce import OptionError, write_stream
 from tests.spark.sink_support import run
 from tests.spark.source_support import PARTITIONS, PER_PARTITION, Topics, assert_each_record_once, fill, values
 
 pytestmark = pytest.mark.spark
+
+
+def test_rows_that_do_not_say_their_topic_are_refused(spark: SparkSession, topics: Topics, topic: str) -> None:
+    rows = all_of(spark, topics, topic, handOver="rows")
+    with pytest.raises(OptionError, match="is a table for each topic, and the rows do not say which"):
+        write_stream(rows).start("/nowhere/{topic}", appId="app", checkpointLocation="/nowhere/checkpoint")
 
 
 def all_of(spark: SparkSession, topics: Topics, prefix: str, **options: Any) -> DataFrame:
@@ -45,3 +52,17 @@ def test_each_topic_has_its_table_and_a_new_topic_gets_one(spark: SparkSession, 
     topics.produce(names[2], values("more", 1), partition=0)
     run(all_of(spark, topics, "each[.]"), tables, checkpoint)
     assert len(DeltaTable(tmp_path / "tables" / names[1]).history()) == moved, "nothing of its topic has moved"
+
+
+def test_without_its_checkpoint_each_topic_begins_where_its_table_ends(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    tables, names = tmp_path / "{topic}", ["ends.a", "ends.b"]
+    for name in names:
+        filled(topics, name)
+    run(all_of(spark, topics, "ends[.]"), tables, tmp_path / "first", appId="of.{topic}.once")
+    fill(topics, names[0], PER_PARTITION)
+    store = {"offsetStore": f"delta:{tables}", "appId": "of.{topic}.once"}
+    run(all_of(spark, topics, "ends[.]", **store), tables, tmp_path / "second", appId="of.{topic}.once")
+    assert_each_record_once(tmp_path / names[0], 2 * PER_PARTITION)
+    assert_each_record_once(tmp_path / names[1], PER_PARTITION)
