@@ -117,8 +117,7 @@ def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
     """Find files of ours that are older than all kept commits, and whose offsets are unknown."""
     if kept is None or kept.transactions:
         return
-    paths = log.log.checkpoint_column(log.listing, kept.version, "add.path")
-    first = next((path for path in paths if is_own_or_elsewhere(path)), None)
+    first = next((path for path in log.checkpoint(kept.version).paths("add") if is_own_or_elsewhere(path)), None)
     if first is not None:
         message = f"the checkpoint of version {kept.version} has rows that sparkonce may have written ({first}) and no "
         message += "offsets: the commit that brought them is no longer kept"

@@ -11,9 +11,10 @@ which also has the checkpoint's origin), for others both lines unchanged, and fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 from sparkonce.exactly_once.checkpoint import Checkpoint, LoggedBatch
 from sparkonce.exactly_once.errors import CheckpointError, MissingEntryError
@@ -62,33 +63,62 @@ class Batch:
         return not (self.stateful or self.foreign)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """Spark's entry of a batch, written before it ran: what all of its targets share."""
+
+    checkpoint: Checkpoint
+    batch_id: int
+    query_id: str
+    stateful: bool
+    inputs: _Inputs
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint, batch_id: int, *, reads_ranges: bool = False) -> BatchEntry:
+        """Read the entry of a batch; ``reads_ranges`` if its rows may be ranges to read.
+
+        Raises:
+            CheckpointError: if the checkpoint lacks it, two sources of one name disagree, or the batch consists of
+                ranges and nobody reads them.
+        """
+        found = _read(checkpoint, batch_id)
+        if found.hands_over_ranges and not reads_ranges:
+            raise CheckpointError(
+                f"batch {batch_id} in {checkpoint.location} was planned with handOver=ranges: Spark has one row for "
+                "each range to read, and no records. Only delta_once and kafka_once as the sink read them, and with no "
+                "operator in between (select, filter, join, groupBy, …); for all else, set handOver=rows on the "
+                "source. If that was changed just now: complete this batch with handOver=ranges first"
+            )
+        return cls(checkpoint, batch_id, checkpoint.query_id(), checkpoint.is_stateful(), found)
+
+    @property
+    def moved_topics(self) -> frozenset[str]:
+        """The topics of which the batch reads anything."""
+        return frozenset(tp.topic for (_, tp), extent in self.inputs.ranges.items() if extent.end > extent.start)
+
+    def batch(self, app_id: str, attempt_id: str, topics: Set[str] | None = None) -> Batch:
+        """Return the batch of an application; with ``topics``, the part of it that reads these."""
+        found = self.inputs.part(topics)
+        record = BatchRecord(
+            app_id, self.query_id, self.batch_id, attempt_id, found.ranges, fingerprint=found.fingerprint
+        )
+        # Called by every check of the store, computed once.
+        is_logged = cache(partial(_is_logged, self.checkpoint, self.stateful, topics))
+        return Batch(record, self.stateful, found.is_foreign, read_before=found.read_before, is_logged=is_logged)
+
+
 def read_batch(
     checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: str, *, reads_ranges: bool = False
 ) -> Batch:
-    """Read Spark's entry of a batch, written before it ran; ``reads_ranges`` if its rows may be ranges to read.
-
-    Raises:
-        CheckpointError: if the checkpoint lacks it, two sources of one name disagree, or the batch consists of ranges
-            and nobody reads them.
-    """
-    found = _read(checkpoint, batch_id)
-    if found.hands_over_ranges and not reads_ranges:
-        raise CheckpointError(
-            f"batch {batch_id} in {checkpoint.location} was planned with handOver=ranges: Spark has one row for each "
-            "range to read, and no records. Only delta_once and kafka_once as the sink read them, and with no operator "
-            "in between (select, filter, join, groupBy, …); for all else, set handOver=rows on the source. If that was "
-            "changed just now: complete this batch with handOver=ranges first"
-        )
-    query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
-    record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
-    stateful = checkpoint.is_stateful()
-    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # called by every check of the store, computed once
-    return Batch(record, stateful, found.is_foreign, read_before=found.read_before, is_logged=is_logged)
+    """Return all of a batch. Raises CheckpointError as `BatchEntry.read`."""
+    return BatchEntry.read(checkpoint, batch_id, reads_ranges=reads_ranges).batch(app_id, attempt_id)
 
 
-def _is_logged(checkpoint: Checkpoint, stateful: bool, batch_id: int, known: Fingerprint) -> bool:
+def _is_logged(
+    checkpoint: Checkpoint, stateful: bool, topics: Set[str] | None, batch_id: int, known: Fingerprint
+) -> bool:
     try:
-        return known.matches(_read(checkpoint, batch_id).fingerprint, stateful=stateful)
+        return known.matches(_read(checkpoint, batch_id).part(topics).fingerprint, stateful=stateful)
     except MissingEntryError:
         pass
     try:  # Spark keeps one batch (`minBatchesToRetain`): the start of this one is gone, but not at its planning
@@ -101,11 +131,37 @@ def _is_logged(checkpoint: Checkpoint, stateful: bool, batch_id: int, known: Fin
 class _Inputs:
     """The contents of Spark's entry of a batch."""
 
+    batch_id: int
+    clock: Mapping[str, Any]
     ranges: dict[PartitionKey, OffsetRange]
-    fingerprint: Fingerprint
-    is_foreign: bool
+    others: dict[str, list[Any]]
+    """Both lines, and the files between them, of each source that is not ours."""
     hands_over_ranges: bool
     read_before: dict[PartitionKey, int]
+    by_topic: Mapping[str, Sequence[PartitionKey]]
+    """The keys of the ranges, by the names of their topics."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it also reads sources that are not ours."""
+        return bool(self.others)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """See `offset_store.fingerprint`."""
+        moved = [
+            [source, *tp, at.start, at.end] for (source, tp), at in sorted(self.ranges.items()) if at.end > at.start
+        ]
+        return Fingerprint.of([self.batch_id, moved, self.others], self.clock)
+
+    def part(self, topics: Set[str] | None) -> _Inputs:
+        """Return what is read of some topics; of all, if that is None."""
+        if topics is None:
+            return self
+        keys = [key for topic in sorted(topics) for key in self.by_topic.get(topic, ())]
+        ranges = {key: self.ranges[key] for key in keys}
+        read_before = {key: self.read_before[key] for key in keys if key in self.read_before}
+        return replace(self, ranges=ranges, read_before=read_before)
 
 
 def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
@@ -120,11 +176,12 @@ def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
         for key, line in logged.lines.items()
         if key not in ends
     }
-    moved = [[source, *tp, at.start, at.end] for (source, tp), at in sorted(ranges.items()) if at.end > at.start]
     hands_over_ranges = any(end.hands_over_ranges for end in ends.values())
-    fingerprint = Fingerprint.of([batch_id, moved, others], logged.clock)
     read_before = _read_before(ranges, ends, taken_over)
-    return _Inputs(ranges, fingerprint, bool(others), hands_over_ranges, read_before)
+    by_topic: dict[str, list[PartitionKey]] = {}
+    for key in ranges:
+        by_topic.setdefault(key[1].topic, []).append(key)
+    return _Inputs(batch_id, logged.clock, ranges, others, hands_over_ranges, read_before, by_topic)
 
 
 def _read_before(

@@ -21,8 +21,8 @@ from pyarrow import fs
 
 from sparkonce.exactly_once.errors import CheckpointError, MissingEntryError
 from sparkonce.offset_store.errors import plain
-from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.first_contact import check_store_answers
 from sparkonce.offset_store.secrets import without_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
 

@@ -7,7 +7,8 @@ again, since a commit can land and its response get lost, or a step after the co
 distinguishes our own commit from that of another driver.
 
 The second of two commits depends on the first: that one must not have been reverted by a manual change
-(`sparkonce offsets`, RESTORE). The log since then is checked, up to the snapshot of the second commit.
+(`sparkonce offsets`, RESTORE). The log since then is checked, up to the snapshot of the second commit; it must be that
+of the same store.
 
 If a batch was planned as fresh and then another driver wrote it, two drivers run with the same ``appId``: the loser
 stops, and names the commit that won.
@@ -57,6 +58,8 @@ class DeliveryPlan:
     decision: Fresh | Replay | AlreadyWritten
     version: int
     """The version of the store of offsets at the decision."""
+    store_id: str
+    """Of that store: `Snapshot.store_id`."""
     rows_version: int
     """The version of the result at the decision; the same number if both are one table."""
 
@@ -150,7 +153,10 @@ class Delivery:
             check_ranges(batch, {})
         if self.order.before_tasks:
             _check_room(snapshot, batch, self._store_name)
-        return DeliveryPlan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
+        record = batch.record
+        return DeliveryPlan(
+            record.attempt_id, record.batch_id, decision, snapshot.version, snapshot.store_id, rows.version
+        )
 
     @property
     def _offsets(self) -> SnapshotSource:
@@ -297,7 +303,9 @@ def _check_first_half(batch: Batch, plan: DeliveryPlan, commit: Commit[Any], off
     else:
         first, second, manual = "offsets", "rows", None
     manual = manual or _manual_after(offsets, plan.version, record, lambda entry: _moves(entry, record.app_id))
-    if manual is not None:
+    if offsets.store_id != plan.store_id:
+        name = "another table of offsets, made in place of the first,"
+    elif manual is not None:
         name = f"version {manual.version} ({manual.name or 'RESTORE'})"
     elif Writes.OFFSETS not in commit.writes and not _is_in_force(record, offsets):
         name = "a change of the stored offsets"

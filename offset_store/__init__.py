@@ -35,7 +35,7 @@ DELTA, GROUP = "delta:", "group:"
 
 
 def __getattr__(name: str) -> Any:
-    """Import `DeltaOffsetStore` on first use: delta-rs takes a quarter of the start of a query without it."""
+    """Import `DeltaOffsetStore` on first use: a query without a table needs nothing of a table's log."""
     if name != "DeltaOffsetStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sparkonce.offset_store.delta import DeltaOffsetStore

@@ -21,6 +21,7 @@ from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Action
+from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing
 from sparkonce.offset_store.record import COMMIT_INFO_KEY
 from sparkonce.offset_store.tables import load_table
@@ -123,8 +124,11 @@ class CommitLog:
                 "replaces them: files of _delta_log were deleted by hand"
             )
         version = min(useful)
-        found = self.log.checkpoint_transactions(self.listing, version)
-        return StoredState(version, {txn_id: stored for txn_id, stored in found.items() if _is_ours(txn_id)})
+        return StoredState(version, _ours(self.checkpoint(version).actions(("txn",))["txn"]))
+
+    def checkpoint(self, version: int) -> StoredCheckpoint:
+        """Return a checkpoint of the listing."""
+        return StoredCheckpoint(self.log, version, self.listing.checkpoints[version])
 
     def stored(self, txn_ids: Iterable[str]) -> dict[str, int]:
         """Return the versions of transaction identifiers as delta-rs, an independent reader, sees them."""
@@ -134,7 +138,7 @@ class CommitLog:
 
 def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
     info = actions["commitInfo"][0] if actions["commitInfo"] else {}
-    transactions = {txn["appId"]: int(txn["version"]) for txn in actions["txn"] if _is_ours(txn["appId"])}
+    transactions = _ours(actions["txn"])
     entry = read_entry(version, info, transactions)
     known = entry.batch is not None or entry.change is not None
     damage = actions[DAMAGE][0]["what"] if actions[DAMAGE] else None
@@ -160,5 +164,5 @@ def _first_damage(log: DeltaLog) -> str | None:
     return None
 
 
-def _is_ours(txn_id: str) -> bool:
-    return txn_id.startswith(PREFIX + "/")
+def _ours(transactions: Iterable[Action]) -> dict[str, int]:
+    return {txn["appId"]: int(txn["version"]) for txn in transactions if txn["appId"].startswith(PREFIX + "/")}

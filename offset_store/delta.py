@@ -155,6 +155,11 @@ class DeltaSnapshot(Snapshot):
         """See `Snapshot.version`."""
         return self.state.version
 
+    @property
+    def store_id(self) -> str:
+        """See `Snapshot.store_id`."""
+        return self.state.metadata.id
+
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
         return self.look_up(query_txn_id(self.app_id, query_id))

@@ -24,15 +24,16 @@ from sparkonce.offset_store.log.protocol_changes import merged, to_action
 from sparkonce.offset_store.log.state import (
     CLUSTERING_DOMAIN,
     IN_COMMIT_TIMESTAMPS,
+    MAX_COLUMN_ID,
     RESTORE,
     TIMESTAMPS_SINCE,
     TableState,
 )
 from sparkonce.offset_store.log.table_log import TableLog
+from sparkonce.words import some_of
 
 _IDENTITY = "delta.identity."
 _APPEND_ONLY = "delta.appendOnly"
-_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _ROW_ID_COLUMNS = (
     "delta.rowTracking.materializedRowIdColumnName",
     "delta.rowTracking.materializedRowCommitVersionColumnName",
@@ -42,8 +43,6 @@ _TIMESTAMPS = (
     TIMESTAMPS_SINCE,
     "delta.inCommitTimestampEnablementTimestamp",
 )
-NAMED = 3
-"""Files that an error names."""
 
 
 def restoration(log: TableLog, now: TableState, then: TableState) -> Proposal:
@@ -65,10 +64,9 @@ def restoration(log: TableLog, now: TableState, then: TableState) -> Proposal:
     except (OSError, ValueError) as error:
         raise OffsetStoreError(f"{what}: its files cannot be looked for: {plain(error)}") from error
     if gone:
-        named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
         raise OffsetStoreError(
-            f"{what}: {len(gone)} of the files that it needs are gone: {named}. A VACUUM has removed them, or they "
-            "were deleted by hand. Restore a newer version"
+            f"{what}: {len(gone)} of the files that it needs are gone: {some_of(gone)}. A VACUUM has removed them, or "
+            "they were deleted by hand. Restore a newer version"
         )
     return Proposal(
         removed=removed,
@@ -107,8 +105,8 @@ def _metadata(now: TableState, then: TableState) -> Action:
     found |= {name: current[name] for name in _TIMESTAMPS if name in current}
     if ROW_TRACKING in now.protocol.writer_features:
         found |= {name: current[name] for name in _ROW_ID_COLUMNS if name in current}
-    if _MAX_COLUMN_ID in found:
-        found[_MAX_COLUMN_ID] = str(max(int(each.get(_MAX_COLUMN_ID, 0)) for each in (before, current)))
+    if MAX_COLUMN_ID in found:
+        found[MAX_COLUMN_ID] = str(max(int(each.get(MAX_COLUMN_ID, 0)) for each in (before, current)))
     kept = {name: value for name, value in then.metadata.action.items() if value is not None}
     return {**kept, "configuration": found}
 

@@ -15,7 +15,7 @@ from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, FileT, PartitionKey
 
-if TYPE_CHECKING:  # they load delta-rs, which a consumer group does not need
+if TYPE_CHECKING:  # they load the log of a table, which a consumer group does not need
     from sparkonce.offset_store.administration import CommitEntry
     from sparkonce.offset_store.other_apps import OtherApps
 
@@ -39,6 +39,11 @@ class Snapshot(ABC):
 
         A dataclass with this field writes ``= field()``: else it takes this property for the field's default.
         """
+
+    @property
+    def store_id(self) -> str:
+        """What is another one if the store is deleted and made again in its place; "" if that cannot be seen."""
+        return ""
 
     @abstractmethod
     def last_batch(self, query_id: str) -> int | None:

@@ -6,17 +6,18 @@ Every such load goes through `load_table`, so that missing and unreadable tables
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
-from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location, check_table_path
+from sparkonce.offset_store.log.first_contact import check_store_answers
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store_hints import store_hint_or_options
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 """The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
@@ -24,6 +25,9 @@ RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 
 def load_table(location: Location, storage_options: Mapping[str, str], version: int | None = None) -> DeltaTable:
     """Load a table's version, the newest by default. Raises StoreMissingError, or OffsetStoreError if unreadable."""
+    from deltalake import DeltaTable  # slow to import, and commits do without
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
     check_table_path(location)
     with hidden_secrets(storage_options):
         try:
@@ -55,6 +59,8 @@ def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> 
     if location.is_local:
         check_table_path(location)
         return fs.LocalFileSystem(), location.text
+    from deltalake.fs import DeltaStorageHandler
+
     with hidden_secrets(storage_options):
         return fs.PyFileSystem(DeltaStorageHandler(location.text, dict(storage_options) or None)), ""
 

@@ -245,8 +245,7 @@ def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
 def _epochs_onto(look_up: LookUp, record: BatchRecord) -> dict[str, int]:
     """Return the leader epochs that a batch writes: those that differ from the previous batch.
 
-    A stored epoch is looked up only where that is unknown: it is in an old commit, so delta-rs reads the log back to
-    the last checkpoint for each, which for hundreds of partitions takes longer than all else in a batch.
+    A stored epoch is looked up only where that is unknown.
     """
     written = {}
     for key, extent in record.moved.items():

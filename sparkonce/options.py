@@ -26,7 +26,7 @@ SQL_DOC = (
 )
 """The documentation of the option ``sql`` of all sinks."""
 STORAGE_PREFIX = "storage."
-"""The prefix of options that are passed to delta-rs, for the store of a table."""
+"""The prefix of options for the store of a table, which have delta-rs's names."""
 
 
 class OptionError(ValueError):
@@ -126,5 +126,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def storage_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return delta-rs's options among ``given``, in the user's spelling. They may contain secrets: never shown."""
+    """Return the options of a store among ``given``, in the user's spelling. They may contain secrets: never shown."""
     return {key[len(STORAGE_PREFIX) :]: text for key, text in given.items() if key.lower().startswith(STORAGE_PREFIX)}

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from sparkonce.broker_lite.cluster.coordination import Coordination, OvertakenError
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import BrokerChanged, MetadataRecord
 from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -65,6 +66,8 @@ class ControllerService:
         self._not_before_ms = 0
         self._logged: set[str] = set()
         """The failures logged since a decision was last written."""
+        self.on_begin: list[Callable[[ClusterImage], None]] = []
+        """Called with the cluster as the log has it, whenever this broker becomes the controller."""
         coordination.on_change.append(self._written)
 
     @property
@@ -188,6 +191,8 @@ class ControllerService:
             return
         self._controller = Controller(image, self._settings, self._monotonic_ms())
         logger.info("broker %d is the controller, in epoch %d", self._broker_id, coordination.epoch)
+        for begin in self.on_begin:
+            begin(image)
         with contextlib.suppress(KafkaError):  # it has resigned, and `_append` has logged why
             self.decide(lambda controller: (controller.begin(), None))
 

@@ -207,8 +207,10 @@ class Controller:
         if leader not in wanted or not set(wanted) <= set(state.replicas):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted} cannot be in sync: replicas are {state.replicas}")
         for broker_id, epoch in proposal.in_sync_replicas:
-            known = self.image.broker_epoch(broker_id)
-            if not self.image.may_join(broker_id) or epoch not in (known, NO_BROKER_EPOCH):
+            # A new start of a replica in sync changes the partition's epoch, that of another one does not.
+            is_in_sync = broker_id in state.in_sync_replicas and epoch == NO_BROKER_EPOCH
+            is_latest = is_in_sync or epoch == self.image.broker_epoch(broker_id)
+            if not self.image.may_join(broker_id) or not is_latest:
                 raise KafkaError(
                     ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} with epoch {epoch} may not be in sync now"
                 )

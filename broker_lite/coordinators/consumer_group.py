@@ -82,6 +82,9 @@ class ConsumerGroup:
         self.session_deadlines_ms: dict[str, int] = {}
         self.rebalance_deadlines_ms: dict[str, int] = {}
         """By member id, for members that must revoke partitions."""
+        self._untold: set[str] = set()
+        """Members that have not been heard from since the group was loaded: a change of theirs may have survived the
+        coordinator that wrote it, and its answer may not."""
         self._resolved_version: int | None = None
         self._described: tuple[_Described, ...] = ()
         """The content behind the image's hash, to compare that rather than hashes."""
@@ -101,6 +104,7 @@ class ConsumerGroup:
         for member in self.image.members.values():
             self.session_deadlines_ms[member.member_id] = now_ms + self.settings.session_timeout_ms
             self._set_rebalance_deadline(None, member, now_ms)
+        self._untold = set(self.image.members)
 
     # Events.
 
@@ -127,7 +131,7 @@ class ConsumerGroup:
         reconciled = next_step(after, _goal(draft.image, after, topics), request.owned)
         if reconciled != after:
             draft.put(CurrentChanged(after.member_id, reconciled))
-        tell = request.member_epoch == JOINING_EPOCH or _is_full(request)
+        tell = request.member_epoch == JOINING_EPOCH or _is_full(request) or request.member_id in self._untold
         tell = tell or _plain(before.assigned) != _plain(reconciled.assigned)
         answer = HeartbeatAnswer(reconciled.member_id, reconciled.epoch, reconciled.assigned if tell else None)
         return Decision(answer, draft.image, tuple(draft.changes), seen=reconciled.member_id)
@@ -158,6 +162,7 @@ class ConsumerGroup:
         if decision.seen is not None:
             self._resolved_version = version
             self.session_deadlines_ms[decision.seen] = now_ms + self.settings.session_timeout_ms
+            self._untold.discard(decision.seen)
         for member_id in {*self.session_deadlines_ms, *self.rebalance_deadlines_ms} - self.image.members.keys():
             self.session_deadlines_ms.pop(member_id, None)
             self.rebalance_deadlines_ms.pop(member_id, None)
@@ -225,6 +230,7 @@ class ConsumerGroup:
             and request.instance_id in (None, member.instance_id)
             and _updated(member, request) == member
             and not _is_full(request)
+            and request.member_id not in self._untold
             and (self._resolved_version == topics.version or not image.patterns)
             and not self._subscribed_topics_changed(topics)
         )

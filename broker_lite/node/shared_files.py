@@ -5,8 +5,9 @@ the controller's log; all other brokers find it in the image, write it to their 
 broker that starts has the latest version it knew, until it has caught up. The settings that only the controller decides
 are in the image only, and are read there.
 
-The controller itself uses a change from its decision on, since the next one builds on it. If the controller is
-replaced before the decision is durable, it reverts to the last durable one.
+The controller itself uses a change from its decision on, since the next one builds on it; the first builds on what the
+log has, which its broker may not have applied yet. If the controller is replaced before the decision is durable, it
+reverts to the last durable one.
 """
 
 from __future__ import annotations
@@ -72,6 +73,14 @@ class SharedFiles:
                 self._read_again(name)
         if failure is not None:
             raise failure
+
+    def lead(self, image: ClusterImage) -> None:
+        """Let decisions of this broker, now the controller, build on the files of ``image``."""
+        for name, text in image.documents.items():
+            if self._files.ahead.get(name, self._known.get(name)) != text:
+                self._decided[name] = self._settled_at[name] = image.next_offset
+                self._files.ahead[name] = text
+                self._read_again(name)
 
     def _write(self, name: str, text: str) -> None:
         self._known.pop(name, None)

@@ -349,11 +349,13 @@ class PartitionLeader:
         """Propose a follower that has reached the high watermark, and the beginning of this epoch.
 
         The second condition excludes one that has records of an older epoch up to the high watermark only: it could be
-        elected and lose the records that this leader began with (KAFKA-7128).
+        elected and lose the records that this leader began with (KAFKA-7128). Nor is one proposed before it says which
+        start of its broker it is of: it may lose what it has, and start again, before the controller decides (KIP-903).
         """
         if (
             self.proposal is None
             and broker_id not in self.in_sync_replicas
+            and follower.broker_epoch != NO_BROKER_EPOCH
             and follower.log_end_offset >= max(self.log.high_watermark, self.epoch_start_offset)
             and self._may_be_in_sync(broker_id, follower)
         ):

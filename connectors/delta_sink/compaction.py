@@ -6,10 +6,9 @@ then the partition is checked afresh and tried again. One commit for each partit
 small, and an interrupted run goes on where it stopped.
 
 But delta-rs (1.6) lets two optimizes of the same files through, and then every row of them stands twice; nor does its
-optimize take a ``txn`` action along that would make it conflict. So a run claims the table first: an empty commit whose
-``txn`` action says until when, decided from and made through one handle. That keeps two runs of this apart. Another
-program's OPTIMIZE heeds no claim: after each commit the log is searched for one that took out the same files, and if
-there is, ours is undone.
+optimize take a ``txn`` action along that would make it conflict. So a run claims the table first: an empty commit of
+our own, whose ``txn`` action says until when. That keeps two runs of this apart. Another program's OPTIMIZE heeds no
+claim: after each commit the log is searched for one that took out the same files, and if there is, ours is undone.
 """
 
 from __future__ import annotations

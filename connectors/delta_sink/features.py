@@ -69,7 +69,7 @@ _WHAT = {
 }
 _ICEBERG_WITH_IDS = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")
 _WITH_IDENTITY = 6
-"""The writer version of tables from before table features that includes identity columns, which delta-rs rejects."""
+"""The writer version of tables from before table features that includes identity columns."""
 _BY_FEATURE = {"delta.enableRowTracking": "rowTracking", "delta.enableInCommitTimestamps": "inCommitTimestamp"}
 """Properties that mean something only with their feature."""
 _USED_BY_PROPERTY = {

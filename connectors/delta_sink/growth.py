@@ -17,10 +17,9 @@ from pyspark.sql import types as t
 from sparkonce.connectors.delta_sink.features import FIELD_ID, MODE, PHYSICAL_NAME
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.protocol_changes import features_of, raised, to_action
-from sparkonce.offset_store.log.state import TableState
+from sparkonce.offset_store.log.state import MAX_COLUMN_ID, TableState
 
 ADD_COLUMN = "ADD COLUMN"
-MAX_FIELD_ID = "delta.columnMapping.maxColumnId"
 _PARTS = ("elementType", "keyType", "valueType")
 
 Kind = Any
@@ -33,11 +32,11 @@ def added_columns(state: TableState, grown: Sequence[t.StructField]) -> Proposal
     configuration, mapping = dict(metadata.configuration), None
     before = json.loads(metadata.schema_json)
     if configuration.get(MODE, "none").lower() != "none":
-        mapping = _Mapping(max([int(configuration.get(MAX_FIELD_ID, 0)), *_ids(before)]))
+        mapping = _Mapping(max([int(configuration.get(MAX_COLUMN_ID, 0)), *_ids(before)]))
     wanted = json.loads(t.StructType(list(grown)).json())
     schema_json = json.dumps(_with(before, wanted, mapping), separators=(",", ":"))
     if mapping is not None:
-        configuration[MAX_FIELD_ID] = str(mapping.last_id)
+        configuration[MAX_COLUMN_ID] = str(mapping.last_id)
     protocol = raised(state.protocol, features_of(schema_json))
     kept = {name: value for name, value in metadata.action.items() if value is not None}
     return Proposal(

@@ -82,7 +82,8 @@ class TableOptions:
 
     table: Location = text(
         REQUIRED,
-        f"where the table is; start(path) and save(path) set it too. For the name of a table, use {WRITE_STREAM}",
+        "where the table is; start(path) and save(path) set it too. With {topic} in it, a stream with "
+        f"handOver=ranges has a table for each topic. For the name of a table, use {WRITE_STREAM}",
         name=PATH,
         parse=Location.parse,
         value="path or URI",

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 
-from sparkonce.connectors.delta_sink.data_files import ASKED_AT_ONCE
 from sparkonce.connectors.delta_sink.statistics import NO_BOUNDS, Path, covered_columns, footer_bounds
+from sparkonce.offset_store.data_files import ASKED_AT_ONCE
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.tables import join, table_filesystem
 

@@ -2,8 +2,8 @@
 
 Delta's schema text is Spark's own JSON of a `StructType`, so the two are compared as Spark types. Columns are matched
 by name, without regard to case, and written under the table's spelling (or its physical names) and in its order. A new
-table gets every column nullable, as Spark's file formats do. delta-rs checks nothing about files that it did not
-write, so whatever is not rejected here would end up in the table.
+table gets every column nullable, as Spark's file formats do. A commit checks nothing about the files that it names,
+so whatever is not rejected here would end up in the table.
 
 Spark passes rows as the query names them; `reshape` converts their columns to the table's schema: fields by name,
 narrower types cast, names replaced, and nulls for fields that the data lacks.

@@ -17,7 +17,6 @@ from itertools import islice
 from typing import cast
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.options import SinkOptions, TableOptions
@@ -308,7 +307,7 @@ def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iter
     except Exception as error:
         text = plain(error)
         # Our own errors say what to do themselves.
-        hint = store_hint(location, text) if isinstance(error, OSError | DeltaError) else ""
+        hint = store_hint(location, text) if isinstance(error, OSError) else ""
         told = without_secrets(text, storage_options) + hint
         if shows_secret(error, storage_options):
             raise with_message(error, told) from None

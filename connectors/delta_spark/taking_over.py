@@ -70,7 +70,7 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
 
     Raises:
         RowsWithoutOffsetsError, OffsetStoreError: as `take_over`.
-        DeliveryError: if others commit all the time, or delta-rs rejects each commit.
+        DeliveryError: if others commit all the time.
     """
     conflict: CommitConflictError | None = None
     for _ in range(MAX_CONFLICTS):

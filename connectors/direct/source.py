@@ -123,6 +123,13 @@ class DirectSource:
         rows = replace(self.options.rows, decoding=decoding, partitioned=other.options.rows.partitioned)
         return replace(self, options=replace(self.options, rows=rows), begun_by=other.begun_by)
 
+    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> dict[str, list[pa.RecordBatch]]:
+        """Return what Spark has passed to a task, divided by topic. Raises HandOverError for a row that is no range."""
+        found: dict[str, list[FetchRange]] = {}
+        for each in self.hand_over.ranges(handed_over):
+            found.setdefault(each.topic, []).append(each)
+        return {topic: [self.hand_over.rows(ranges)] for topic, ranges in found.items()}
+
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
         """Return the ranges that Spark passed to a task. Raises HandOverError for a row that is none of this source."""
         return DirectReading(self.options, self.hand_over.ranges(handed_over))

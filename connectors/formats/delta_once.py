@@ -9,32 +9,18 @@ import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, bef
 
 # isort: split
 
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
-from sparkonce.connectors.delta_sink.features import TableFacts
-from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
-from sparkonce.connectors.delta_sink.schema import SchemaError, TableCheck, rule_names
-from sparkonce.connectors.delta_sink.table import TableError, cached_store
-from sparkonce.connectors.delta_sink.target import DeltaPlan, DeltaTarget, last_rules
-from sparkonce.connectors.direct.source import PARTITIONED_BY_TIME, DirectSource, find_source, reject_ranges
-from sparkonce.connectors.formats.dead_letter_target import (
-    DeadLetterTarget,
-    check_column,
-    letters_table,
-    letters_topic,
-    rows_schema,
-    split,
-)
+from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions
+from sparkonce.connectors.direct.source import reject_ranges
+from sparkonce.connectors.formats.table_query import TableQuery
+from sparkonce.connectors.formats.topic_tables import TopicTables
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.sinks.range_reader import RangeReader
+from sparkonce.connectors.sinks.shared_batch import SharedBatchSink
 from sparkonce.connectors.sinks.stream_sink import StreamSink, called_to_commit
-from sparkonce.connectors.sinks.target import Target, TargetPlan
-from sparkonce.connectors.values.following import version_of_batch
-from sparkonce.connectors.values.options import ADD_COLUMNS
-from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
 from sparkonce.options import OptionError
 from sparkonce.shipping import Shipped
 
@@ -68,7 +54,7 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
         reject_ranges(FORMAT, schema)
         return DeltaBatchWriter(checked(BatchOptions.read, self.options), schema, replace=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink | SharedBatchSink:  # noqa: N802
         """Return the writer of one batch; see `connectors.sinks.stream_sink` for when.
 
         Raises:
@@ -76,116 +62,11 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
             DeliveryError, TableError, SchemaError: if the batch must not be written.
             RegistryError: if a registry does not say what its values are read as.
         """
-        options = checked(SinkOptions.read, self.options)
-        source, commits = find_source(FORMAT, schema, self.options), called_to_commit()
-        if commits:
-            return stream_sink(options, schema, replace=overwrite, source=source)
-        if source is None or source.followed is None:
-            return self._begun(options, schema, source, replace=overwrite)
-        read_as = version_of_batch(source.followed, last_rules(options))
-        try:
-            return self._begun(options, schema, find_source(FORMAT, schema, self.options, read_as), replace=overwrite)
-        except (OptionError, SchemaError, TableError) as error:
-            raise type(error)(f"{error}. By schemaEvolution={ADD_COLUMNS}, values are read as {read_as}") from error
-
-    def _begun(
-        self, options: SinkOptions, schema: StructType, source: DirectSource | None, *, replace: bool
-    ) -> StreamSink:
-        """Return a sink that has begun the batch; one that is to be completed also has the columns that it began with.
-
-        A newer schema may lack some of them. To begin a batch a second time changes nothing where that is exactly-once.
-        """
-        source = None if source is None else _for_table(source, options)
-        sink = stream_sink(options, schema, replace=replace, source=source)
-        sink.begin()
-        reader = sink.reader
-        if not isinstance(reader, DirectSource) or options.guarantee is not Guarantee.EXACTLY_ONCE:
-            return sink.checked_by(_checking)
-        if reader.begun_as is None:
-            return sink.checked_by(_checking)
-        before = find_source(FORMAT, schema, self.options, reader.begun_as)
-        assert before is not None, "its rows are ranges"
-        sink = stream_sink(options, schema, replace=replace, source=before.completing(reader))
-        sink.begin()
-        return sink.checked_by(_checking)
-
-
-def _checking(reader: RangeReader, plan: TargetPlan) -> RangeReader:
-    """Have a direct query check rows where it knows which record a row is made of.
-
-    Raises:
-        TableError: if the table has lost a rule since the query looked which there are.
-    """
-    assert isinstance(plan, DeltaPlan)
-    if not isinstance(reader, DirectSource):
-        return reader
-    if not reader.letter_rules <= plan.rules:
-        raise TableError("the table's constraints changed while a batch began: start the query again")
-    rules = reader.letter_rules if reader.options.rows.dead_letters else plan.rules
-    return reader.checking(TableCheck(plan.settings.schema, rules)) if rules else reader
-
-
-def stream_sink(
-    options: SinkOptions, schema: StructType, *, replace: bool = False, source: DirectSource | None = None
-) -> StreamSink:
-    """Return the sink of a query whose rows are of ``schema``; with ``replace``, as in outputMode complete.
-
-    With ``source``, the rows are ranges, and those that are written are read from it.
-
-    Raises:
-        OptionError: if dead letters have a place and no column, or a column and no place; or for options that
-            conflict.
-    """
-    if source is not None and source.followed is not None and not options.merge_schema:
-        raise OptionError(
-            f"{FORMAT}: the source has schemaEvolution={ADD_COLUMNS}, which adds columns to the table while the query "
-            "runs: allow that with mergeSchema=true"
-        )
-    schema = schema if source is None else source.schema
-    check_column(FORMAT, schema, options.dead_letters)
-    if replace:
-        _check_complete(options)
-    table = DeltaTarget(options, rows_schema(schema), replace=replace)
-    targets: list[Target] = [table] if options.dead_letters is None else [_letters(options), table]
-    routing = None if options.dead_letters is None else split
-    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options, source)
-
-
-def _for_table(source: DirectSource, options: SinkOptions) -> DirectSource:
-    """Return the source for the table as it is, or will be; unchanged if that cannot be read, as others report."""
-    timed = any(isinstance(each.dataType, PARTITIONED_BY_TIME) for each in source.schema)
-    if not timed and options.dead_letters is None:
-        return source
-    try:
-        facts = TableFacts.of(cached_store(options).snapshot_unchecked().state)
-    except StoreMissingError:
-        return source.partitioned_by(options.partition_by)
-    except OffsetStoreError:
-        return source
-    return source.partitioned_by(facts.partition_columns).with_table_rules(rule_names(facts))
-
-
-def _check_complete(options: SinkOptions) -> None:
-    if options.guarantee is not Guarantee.EXACTLY_ONCE:
-        raise OptionError(
-            f"{FORMAT}: outputMode complete replaces the table's rows and its offsets in one commit, which is "
-            f"exactly-once: leave deliveryGuarantee={options.guarantee.value} out"
-        )
-    if options.dead_letters is not None:
-        raise OptionError(
-            f"{FORMAT}: deadLetters={options.dead_letters} cannot be combined with outputMode complete: such a query "
-            "keeps state, so a dead letter could be of any batch. Mark and write dead letters in a query without state"
-        )
-
-
-def _letters(options: SinkOptions) -> DeadLetterTarget:
-    place = options.dead_letters
-    assert place is not None
-    if place.table is not None:
-        return letters_table(
-            place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options
-        )
-    assert place.topic is not None
-    assert options.kafka is not None
-    assert options.producer is not None
-    return letters_topic(place.topic, options.app_id, options.guarantee, options.kafka, options.producer)
+        commits, template = called_to_commit(), TopicTables.find(self.options)
+        if template:
+            shared = TopicTables.sink_of(self.options, schema, replace=overwrite)
+            if not commits:
+                shared.begin()
+            return shared
+        query = TableQuery.of(self.options, schema, replace=overwrite)
+        return query.sink() if commits else query.begun(StreamSink.begin)

@@ -19,7 +19,8 @@ from sparkonce.connectors.delta_sink.options import CREATE_TABLE, FORMAT, PARTIT
 from sparkonce.connectors.direct.plan import source_secrets
 from sparkonce.connectors.direct.source import find_source
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
-from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.formats.table_query import stream_sink
+from sparkonce.connectors.formats.topic_tables import TopicTables
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.runtime.active_session import active_in_thread
 from sparkonce.options import OptionError
@@ -175,6 +176,8 @@ class DeltaStreamWriter:
         options, schema = checked(SinkOptions.read_with_name, given), self._rows.schema
         source = find_source(FORMAT, schema, given)
         stream_sink(options, schema, replace=self._replaces, source=source)
+        if TopicTables.find(given):
+            TopicTables.sink_of(given, schema, replace=self._replaces)
         if options.table_name is None:
             return given
         columns = rows_schema(schema if source is None else source.schema)

@@ -19,7 +19,7 @@ from sparkonce.connectors.delta_sink.options import FORMAT, PATH, TABLE_NAME, Si
 from sparkonce.connectors.delta_sink.schema import SchemaError, check_partition_columns
 from sparkonce.connectors.direct.source import SQL, DirectSource, find_source
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
-from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.formats.table_query import stream_sink
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable, Transform, names
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.java_regex import PatternError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
-from sparkonce.words import counted
+from sparkonce.words import counted, some_of
 
 HANGING = (
     "readers of committed records wait behind them: kafka-transactions.sh find-hanging shows these, and "
@@ -41,7 +41,7 @@ class Ended:
         """Return why it cannot be finished, and what to do; ``topic`` is the one of decisions."""
         decision, record, bad = self.decision, self.decision.record, self.missing
         rows = sum(each.rows for each in bad)
-        names = ", ".join(each.transactional_id for each in bad[:NAMED]) + (", …" if len(bad) > NAMED else "")
+        names = some_of([each.transactional_id for each in bad], NAMED)
         what = (
             f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
             f"{ranges_text(record)}, was decided (number {decision.number} in topic {topic})"

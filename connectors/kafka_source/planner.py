@@ -39,6 +39,7 @@ from sparkonce.connectors.kafka_source.sizes import densities
 from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.client.retry import retry
 from sparkonce.offset_store import open_store
+from sparkonce.offset_store.by_topic import app_id_of_topic, is_by_topic, of_topic
 from sparkonce.offset_store.group import GroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
@@ -421,12 +422,21 @@ class Planner:
         )
 
     def _stored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
-        if self._options.offset_store is None:
+        spec, app_id = self._options.offset_store, self._options.app_id or ""
+        if spec is None:
             return {}
-        app_id, settled = self._options.app_id or "", self._settled_group
+        if not is_by_topic(spec):
+            return self._stored_in(spec, app_id, partitions)
+        found: dict[TopicPartition, Position] = {}
+        for topic in sorted({tp.topic for tp in partitions}):
+            own = [tp for tp in partitions if tp.topic == topic]
+            found |= self._stored_in(of_topic(spec, topic), app_id_of_topic(app_id, topic), own)
+        return found
+
+    def _stored_in(self, spec: str, app_id: str, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
+        settled, source = self._settled_group, self._options.source
         groups = None if settled is None else lambda group_id: settled(self._client, group_id, app_id)
-        store = open_store(self._options.offset_store, app_id, self._options.storage_options or None, groups=groups)
-        source = self._options.source
+        store = open_store(spec, app_id, self._options.storage_options or None, groups=groups)
         offsets = store.read(source, partitions)
         epochs = store.epochs(source, offsets)
         stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}

@@ -18,7 +18,7 @@ REFUSED = "Refused"
 STORAGE = Setting(
     f"{STORAGE_PREFIX}*",
     Kind.PASSWORD,
-    documentation="handed to delta-rs, for the store of tables and checkpoint: `storage.AWS_REGION`, "
+    documentation="for the store of tables and checkpoint, by delta-rs's names: `storage.AWS_REGION`, "
     "`storage.AWS_ENDPOINT_URL`, …",
     value="text",
     group="Object stores",

@@ -47,7 +47,7 @@ from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task,
 from sparkonce.connectors.telemetry.tasks import TaskSpan, of_records, trace_of_task, traced_rows
 from sparkonce.connectors.values.rules import Rules, with_unknown
 from sparkonce.crash_points import reach
-from sparkonce.exactly_once.batch import Batch, read_batch
+from sparkonce.exactly_once.batch import Batch, BatchEntry
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.coverage import Part, check_coverage
 from sparkonce.exactly_once.crash_points import SinkPoint
@@ -155,15 +155,16 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         begin_call()
         start_ns = time.time_ns()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-        batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()), self._rules)
+        batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()), self.rules)
         try:
-            self._begin(batch)
+            self.begin_batch(batch)
         except Exception as error:
             trace_refusal(batch, checkpoint, start_ns, error)
             raise
         self._beginning = beginning(batch, checkpoint, start_ns)
 
-    def _begin(self, batch: Batch) -> None:
+    def begin_batch(self, batch: Batch) -> None:
+        """Decide about a batch, which `batch_of` has returned. Raises as `begin`."""
         self._stateful = batch.stateful
         if self._reader is not None:
             _check_direct(batch)
@@ -198,7 +199,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 "are not: a record could be in both places, or in neither. Set the options, and the table's "
                 "constraints, as they were until this batch is complete, and change them then"
             )
-        if written_by != self._rules:
+        if written_by != self.rules:
             _log.info("%s: %s is completed with the schema that it was begun with", self._format_name, batch)
         self._reader = reader
 
@@ -207,18 +208,19 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         begin_call()
         trace = trace_of_task()
         if trace is None:
-            return self._write(iterator)
+            return self.write_task(iterator)
         span = TaskSpan(trace, "write")
         of_app = {"sparkonce.app_id": self._app_id}
         try:
-            message = self._write(iterator, span)
+            message = self.write_task(iterator, span)
         except BaseException as error:
             span.end(of_app, error)
             raise
         span.end({**of_app, **of_counts(reduce(BatchCounts.of_commits, message.counts))})
         return message if self._beginning is None else replace(message, note=TraceNote(trace, self._beginning))
 
-    def _write(self, iterator: Iterator[pa.RecordBatch], span: TaskSpan | None = None) -> TaskMessage:
+    def write_task(self, iterator: Iterator[pa.RecordBatch], span: TaskSpan | None = None) -> TaskMessage:
+        """Write the rows of one task, in the span of the task if it is traced."""
         assert self._plans, "begin was called before the writer was sent to tasks"
         task = self._task(self._plans[0].batch_id)
         reading = None if self._reader is None else self._reader.open(iterator)
@@ -239,7 +241,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             raise
         if reading is None:
             return TaskMessage(self._plans, parts, (), counts)
-        return TaskMessage(self._plans, parts, reading.parts, counts, with_unknown(self._rules, reading.count.unknown))
+        return TaskMessage(self._plans, parts, reading.parts, counts, with_unknown(self.rules, reading.count.unknown))
 
     def _task(self, planned_batch_id: int) -> Task:
         context = TaskContext.get()
@@ -281,7 +283,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         """
         begin_call()
         start_ns = time.time_ns()
-        written = _of_one_attempt(messages)
+        written = of_one_attempt(messages)
         if not written:
             return  # Spark runs at least one task, also for a batch without rows (`WriteToDataSourceV2Exec`)
         note = written[0].note
@@ -295,9 +297,15 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             trace_commit(note, self._app_id, start_ns, counts)
 
     def _commit(self, written: Sequence[TaskMessage], batch_id: int) -> BatchCounts:
-        plans = written[0].plans
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-        batch = self._read_batch(checkpoint, batch_id, plans[0].attempt_id, _rules_of(written))
+        batch = self._read_batch(checkpoint, batch_id, written[0].plans[0].attempt_id, rules_of(written))
+        total = self.finish_batch(batch, written)
+        shared_reports().add(batch.record, total)
+        return total
+
+    def finish_batch(self, batch: Batch, written: Sequence[TaskMessage]) -> BatchCounts:
+        """Make a batch visible in each target, and return what was read and written. Raises as `commit`."""
+        plans, batch_id = written[0].plans, batch.record.batch_id
         if self._reader is not None:
             _check_direct(batch)
             check_coverage(batch, (part for message in written for part in message.read))
@@ -309,21 +317,19 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             target.finish(counted_batch, plan, _parts(written, position))
         total = reduce(BatchCounts.of_commits, counts)
         _log.info("%s: %s: %s", self._format_name, batch, total.to_document())
-        shared_reports().add(batch.record, total)
         return total
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Clean up after a failed batch in each target where it did not land."""
-        written = _of_one_attempt(messages)
+        written = of_one_attempt(messages)
         if not written:
             return
         note = written[0].note
         if note is not None and None in messages:  # else its commit has failed, and is traced
             trace_failed_tasks(note, self._app_id)
-        plans = written[0].plans
         try:
             checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-            batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, _rules_of(written))
+            batch = self._read_batch(checkpoint, batchId, written[0].plans[0].attempt_id, rules_of(written))
         except Exception as error:
             # Raising here would hide why the batch failed: Spark would only report "Writing job failed".
             _log.warning(
@@ -333,8 +339,12 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 error,
             )
             return
-        for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
-            target.abort(batch, plan, _parts(written, position), every_task_answered=None not in messages)
+        self.abort_batch(batch, written, every_task_answered=None not in messages)
+
+    def abort_batch(self, batch: Batch, written: Sequence[TaskMessage], *, every_task_answered: bool) -> None:
+        """Clean up after a failed batch in each target where it did not land; never raises expected errors."""
+        for position, (target, plan) in enumerate(zip(self._targets, written[0].plans, strict=True)):
+            target.abort(batch, plan, _parts(written, position), every_task_answered=every_task_answered)
 
     def _warn_of_skipped(self, batch: Batch) -> None:
         """Log that a batch is already stored; the last target is that of the rows."""
@@ -363,15 +373,21 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         )
 
     @property
-    def _rules(self) -> str | None:
+    def rules(self) -> str | None:
+        """What makes rows of the records, if it reads them itself."""
         return None if self._reader is None else self._reader.rules
 
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str, rules: str | None) -> Batch:
-        batch = read_batch(checkpoint, batch_id, self._app_id, attempt_id, reads_ranges=self._reader is not None)
+        entry = BatchEntry.read(checkpoint, batch_id, reads_ranges=self._reader is not None)
+        return self.batch_of(entry, attempt_id, rules)
+
+    def batch_of(self, entry: BatchEntry, attempt_id: str, rules: str | None, topics: Set[str] | None = None) -> Batch:
+        """Return a batch as it is for this sink, read by ``rules``; with ``topics``, only their part of it."""
+        batch = entry.batch(self._app_id, attempt_id, topics)
         return replace(batch, record=replace(batch.record, rules=rules), is_one_of_all=True)
 
 
-def _rules_of(written: Sequence[TaskMessage]) -> str | None:
+def rules_of(written: Sequence[TaskMessage]) -> str | None:
     """Return what made rows of the records of all tasks."""
     noted = [Rules.parse(message.rules) for message in written if message.rules is not None]
     return with_unknown(written[0].rules, frozenset().union(*(each.unknown for each in noted)))
@@ -396,7 +412,7 @@ def _check_direct(batch: Batch) -> None:
         )
 
 
-def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:
+def of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:
     """Return the messages that tasks sent; a task that failed sent none."""
     written = [message for message in messages if isinstance(message, TaskMessage)]
     attempts = {message.plans[0].attempt_id for message in written}

@@ -16,7 +16,7 @@ from statistics import median
 
 from lab.bench.growth import compare_growth
 from lab.bench.load import KEPT_SITE, documents, kept_of, random_bytes
-from lab.bench.micro_batches import compare_direct_micro_batches
+from lab.bench.micro_batches import compare_micro_batches
 from lab.bench.pipelines import FROM_JSON, JSON_OPTIONS, Case, Pipeline, Topic, throughput
 from lab.bench.results import Bound, Results, say
 from lab.bench.sessions import JVM, LOOP, OURS, SparkSide, loop_side, session_settings
@@ -114,7 +114,7 @@ def run(settings: Settings, results: Results) -> None:
                 if cases:
                     _throughput(cases, broker, started, directory, settings, results)
                 if DIRECT_MICRO in names:
-                    compare_direct_micro_batches(DIRECT_MICRO, broker, started, settings, results)
+                    compare_micro_batches(DIRECT_MICRO, broker, started, settings, results)
         if DIRECT_MEMORY in names:
             watch_task_memory(DIRECT_MEMORY, broker, conf, directory, settings, results)
         if DIRECT_GROWTH in names:

@@ -1,11 +1,12 @@
 """A Delta table with very many versions: a query's commits, written as files of the log; the files of data hold zeros.
 
-For benchmarks that read a log. Where rows are read, or a query continues, use `many_versions`.
+For benchmarks that read a log. Where a query continues, use `many_versions`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ RECORDS = 10
 """In a partition of a batch."""
 FILE_BYTES = 700
 BEGAN_MS = 1_790_000_000_000
-_SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 _COMMIT = (
     '{{"commitInfo":{{"timestamp":{at},"operation":"WRITE","operationParameters":{{"mode":"Append"}},"sparkonce":'
     '{{"appId":"{app}","queryId":"{query}","batchId":{batch},"attemptId":"{batch}","writes":["rows","offsets"],'
@@ -31,15 +32,36 @@ _COMMIT = (
 
 def make(path: Path, versions: int, partitions: int = 4) -> None:
     """Make a table with this many versions."""
-    DeltaTable.create(path, _SCHEMA)
-    for version in range(1, versions):
-        commit(path, version, partitions)
+    DeltaTable.create(path, SCHEMA)
+    extend(path, 1, versions, lambda version: _text(path, version, partitions))
+
+
+def extend(table: Path, since: int, versions: int, text: Callable[[int], str]) -> None:
+    """Write a log's versions from ``since`` on, up to this many in all, and a checkpoint near their end."""
+    for version in range(since, versions):
+        _put(table, version, text(version))
         if version == versions - SINCE_CHECKPOINT:
-            DeltaTable(path).create_checkpoint()
+            DeltaTable(table).create_checkpoint()
 
 
 def commit(path: Path, version: int, partitions: int = 4) -> None:
-    """Write the next version."""
+    """Write the next version of a table that `make` has made."""
+    _put(path, version, _text(path, version, partitions))
+
+
+def commit_file(table: Path, version: int) -> Path:
+    """Return the path of a commit's file."""
+    return table / "_delta_log" / f"{version:020d}.json"
+
+
+def _put(table: Path, version: int, text: str) -> None:
+    path = commit_file(table, version)
+    made = path.with_name(f".{path.name}")  # a reader finds the whole file, or none
+    made.write_text(text)
+    made.rename(path)
+
+
+def _text(path: Path, version: int, partitions: int) -> str:
     batch, at_ms = version - 1, BEGAN_MS + 1000 * version
     ranges = {str(each): [batch * RECORDS, version * RECORDS] for each in range(partitions)}
     text = _COMMIT.format(
@@ -59,7 +81,4 @@ def commit(path: Path, version: int, partitions: int = 4) -> None:
         for each in range(partitions)
     ]
     actions = [*offsets, {"txn": {"appId": f"sparkonce/{APP}/query/{QUERY}", "version": batch}}]
-    name = f"{version:020d}.json"
-    made = path / "_delta_log" / f".{name}"  # a reader finds the whole file, or none
-    made.write_text(text + "\n".join(map(json.dumps, actions)) + "\n")
-    made.rename(made.with_name(name))
+    return text + "\n".join(map(json.dumps, actions)) + "\n"

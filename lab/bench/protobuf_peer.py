@@ -7,15 +7,13 @@ Spark converts once more; ``from_protobuf`` makes Spark's internal rows directly
 from __future__ import annotations
 
 import base64
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
+from lab.java_classes import compiled
 from sparkonce.connectors.values.protobuf.schema import compile_text, read_set
-from sparkonce.jobs.shared.jars import PeerMissingError, java_command, spark_jars
+from sparkonce.jobs.shared.jars import spark_jars
 
 FUNCTION = "parse_document"
 CLASS = "bench.ParseDocument"
@@ -101,15 +99,8 @@ def jars(directory: Path) -> list[str]:
         PeerMissingError: if Maven cannot fetch what it needs, or there is no Java compiler.
     """
     needed = spark_jars(f"protobuf-java-{ARTIFACTS[0][2]}", ARTIFACTS)
-    work = directory / "protobuf-peer"
-    classes = work / "classes"
-    classes.mkdir(parents=True)
-    source = work / "ParseDocument.java"
-    source.write_text(_JAVA.replace("DESCRIPTOR", _descriptor()))
-    _run([_tool("javac"), "-nowarn", "-d", str(classes), "-cp", os.pathsep.join([*needed, *_of_spark()]), str(source)])
-    jar = work / "parse-document.jar"
-    _run([_tool("jar"), "--create", "--file", str(jar), "-C", str(classes), "."])
-    return [*needed, str(jar)]
+    source = _JAVA.replace("DESCRIPTOR", _descriptor())
+    return [*needed, compiled("ParseDocument", source, needed, directory)]
 
 
 def _descriptor() -> str:
@@ -117,22 +108,3 @@ def _descriptor() -> str:
     found = descriptor_pb2.FileDescriptorProto()
     read_set(compile_text(PROTO)).CopyToProto(found)
     return base64.b64encode(found.SerializeToString()).decode()
-
-
-def _of_spark() -> list[str]:
-    import pyspark
-
-    return [str(jar) for jar in Path(pyspark.__file__).with_name("jars").glob("*.jar")]
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name, path=str(Path(os.path.realpath(java_command())).parent)) or shutil.which(name)
-    if found is None:
-        raise PeerMissingError(f"no {name} found: install a JDK 17 or point JAVA_HOME at one")
-    return found
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PeerMissingError(f"{command[0]} failed: {done.stderr}")

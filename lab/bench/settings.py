@@ -10,7 +10,6 @@ BATCHES = {"default": None, "64KiB": 65536}
 VALUE_BYTES = 100
 """The value size of benchmarks whose names do not say it."""
 MICRO_BATCH_ROWS = 400
-MANY_VERSIONS = 2000
 MANY_PARTITIONS = 1000
 GUARANTEE_BATCH_ROWS = 100_000
 
@@ -41,7 +40,12 @@ THROUGHPUT_BENCHMARKS = (
     "pipeline-delta",
     "pipeline-json",
 )
-MICRO_BENCHMARKS = ("micro-batch-400", "micro-batch-2000-versions")
+MICRO_VERSIONS = {
+    "micro-batch-400": 0,
+    **{f"micro-batch-{versions}-versions": versions for versions in (2_000, 20_000, 100_000)},
+}
+"""Of the table that micro-batches are written into; 0: a new one."""
+MICRO_BENCHMARKS = tuple(MICRO_VERSIONS)
 PLANNING_BENCHMARKS = ("planning-1000", "planning-memory")
 SPARK_BENCHMARKS = THROUGHPUT_BENCHMARKS + MICRO_BENCHMARKS + PLANNING_BENCHMARKS
 GUARANTEE_BENCHMARKS = ("guarantee-throughput", "guarantee-micro-batch")
@@ -69,7 +73,7 @@ VALUES_DECODE, VALUES_DECODE_TEN = "values-decode", "values-ten-writers"
 VALUES_BENCHMARKS = (VALUES_AVRO, VALUES_PROTOBUF, VALUES_DECODE, VALUES_DECODE_TEN)
 PAGES_VERSIONS_COUNT = 100_000
 PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT = "ui-1000-partitions", "ui-100000-versions", "ui-throughput"
-COMMIT_AGE = "commit-age"
+COMMIT_AGE, COMMIT_RATE = "commit-age", "commit-rate"
 COMMIT_VERSIONS = (50, 2_000, 20_000, 100_000)
 PAGES_BENCHMARKS = (PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT)
 GROWTH_PARTITIONS = (1, 4, 16, 64)
@@ -83,9 +87,9 @@ ALL_BENCHMARKS = (
     + SINK_BENCHMARKS
     + CLUSTER_BENCHMARKS
     + PAGES_BENCHMARKS
-    + (COMMIT_AGE,)
+    + (COMMIT_AGE, COMMIT_RATE)
 )
-WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS)
+WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS, COMMIT_RATE)
 """Benchmarks that only show how figures change, or their parts."""
 
 TARGETS = {
@@ -106,8 +110,9 @@ TARGETS = {
     "source-zstd": 1.1,
     "pipeline-delta": 1.25,
     "pipeline-json": 1.5,
-    **dict.fromkeys(MICRO_BENCHMARKS, 0.2),
-    **{f"{name}-tuned": 0.7 for name in MICRO_BENCHMARKS},
+    **dict.fromkeys(MICRO_BENCHMARKS[:2], 0.2),
+    **{f"{name}-tuned": 0.25 for name in MICRO_BENCHMARKS},
+    **{f"{name}-tuned-cpu": 0.2 for name in MICRO_BENCHMARKS},
     "planning-1000": 1.0,
     "guarantee-throughput": 1.0,
     "guarantee-micro-batch": 1.0,
@@ -197,7 +202,7 @@ class Settings:
     """Records per topic, for any number of partitions."""
     growth_rounds: int
     commits: int
-    """Measured at each age of a table."""
+    """Measured at each age of a table, and in each round of their rate."""
     broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:

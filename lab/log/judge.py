@@ -76,6 +76,8 @@ class Table:
                 self.txns[action["appId"]] = action["version"]
             elif kind == "domainMetadata":
                 self.domains[action["domain"]] = action["configuration"]
+                if action.get("removed"):
+                    del self.domains[action["domain"]]
             elif kind == "remove":
                 self.adds.pop(action["path"], None)
         self.adds |= {action["path"]: action for kind, action in actions if kind == "add"}
@@ -215,7 +217,9 @@ class Judge:
         used = before.high_water_mark
         for add in (action for kind, action in actions if kind == "add"):
             known = self.paths.setdefault(add["path"], add)
-            if "rowTracking" not in after.features or (known is not add and known["baseRowId"] == add["baseRowId"]):
+            if "rowTracking" not in after.features or (
+                known is not add and known.get("baseRowId") == add.get("baseRowId", -1)
+            ):
                 continue
             base, rows = add.get("baseRowId", -1), json.loads(add["stats"])["numRecords"]
             if known is not add or base <= used or base + rows - 1 > after.high_water_mark:
@@ -331,9 +335,9 @@ class Judge:
             "txn": {each["appId"]: each["version"] for each in found.get("txn", ())} != table.txns,
             "domains": {each["domain"]: each["configuration"] for each in found.get("domainMetadata", ())}
             != table.domains,
-            "adds": {(each["path"], each["baseRowId"]) for each in found.get("add", ())}
+            "adds": {(each["path"], each.get("baseRowId")) for each in found.get("add", ())}
             != {(path, add.get("baseRowId")) for path, add in table.adds.items()},
-            "protocol": sorted(found["protocol"][0]["writerFeatures"] or ()) != sorted(table.features),
+            "protocol": sorted(found["protocol"][0].get("writerFeatures") or ()) != sorted(table.features),
             "metadata": any(metadata[each] != table.metadata[each] for each in ("id", "schemaString", "configuration")),
         }
         for what in (what for what, is_so in differs.items() if is_so):

@@ -5,7 +5,7 @@ Its files are read in batches of rows, so that memory does not grow with the tab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -44,11 +44,11 @@ class StoredCheckpoint:
         except LogError as error:
             raise OffsetStoreError(f"{self.log.folder}/{self.names[0]} {error}") from error
 
-    def actions(self) -> dict[str, list[Action]]:
-        """Return its actions other than files."""
-        found: dict[str, list[Action]] = {kind: [] for kind in STATE_KINDS}
+    def actions(self, kinds: Sequence[str] = STATE_KINDS) -> dict[str, list[Action]]:
+        """Return its actions of these kinds, which are not files."""
+        found: dict[str, list[Action]] = {kind: [] for kind in kinds}
         for name in self.names:
-            for kind, actions in self._actions_in(name, STATE_KINDS).items():
+            for kind, actions in self._actions_in(name, kinds).items():
                 found[kind] += actions
         return found
 
@@ -77,13 +77,21 @@ class StoredCheckpoint:
                     found[kind].append(file.schema_arrow.field(kind).type)
         return found
 
-    def files(self, kind: str) -> Iterator[pa.StructArray]:
-        """Yield its rows of ``add`` or of ``remove``, in batches; statistics are JSON in all of them."""
+    def files(self, kind: str, needed: Container[str] | None = None) -> Iterator[pa.StructArray]:
+        """Yield its rows of ``add`` or of ``remove``, in batches; statistics are JSON in all of them.
+
+        Only the fields ``needed`` are read from Parquet; None: all.
+        """
         for name in self._file_names():
             if name.endswith(".json"):
                 yield _with_json(kind, self._json_rows(name)[kind])
             else:
-                yield from (_with_json(kind, rows) for rows in self._parquet_rows(name, kind))
+                yield from (_with_json(kind, rows) for rows in self._parquet_rows(name, kind, needed))
+
+    def paths(self, kind: str) -> Iterator[str]:
+        """Yield the paths of its rows of ``add`` or of ``remove``, as the log has them."""
+        for rows in self.files(kind, {"path"}):
+            yield from rows.field("path").drop_null().to_pylist()
 
     def _file_names(self) -> Iterator[str]:
         yield from self.names
@@ -92,14 +100,15 @@ class StoredCheckpoint:
     def _json_rows(self, name: str) -> dict[str, pa.StructArray]:
         return {kind: to_rows(kind, actions) for kind, actions in self.log.actions_in(name, FILE_KINDS).items()}
 
-    def _parquet_rows(self, name: str, kind: str) -> Iterator[pa.StructArray]:
+    def _parquet_rows(self, name: str, kind: str, needed: Container[str] | None) -> Iterator[pa.StructArray]:
         with self._opened(name) as file:
             if kind not in file.schema_arrow.names:
                 return
             fields = [field.name for field in file.schema_arrow.field(kind).type]
             # Statistics as a struct are read only where there are none as text: they are most of the bytes.
             dropped = DROPPED[kind] if kind == "remove" or _all_have_text(file) else {"partitionValues_parsed"}
-            columns = [f"{kind}.{field}" for field in fields if field not in dropped]
+            kept = [field for field in fields if (field not in dropped if needed is None else field in needed)]
+            columns = [f"{kind}.{field}" for field in kept]
             for batch in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
                 rows = batch.column(0)
                 yield rows.filter(rows.is_valid())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,7 @@ from sparkonce.offset_store.log.checkpoint_rows import (
     to_rows,
     without,
 )
-from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing
+from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing, commit_file
 from sparkonce.offset_store.log.state import ROW_TRACKING_DOMAIN, STATE_KINDS, LogError, TableState, first_state
 from sparkonce.offset_store.secrets import hidden_secrets
 
@@ -81,9 +81,10 @@ def write_checkpoint(
         return None
     name = f"{state.version:020d}.checkpoint.parquet"
     where = f"{log.folder}/{name}"
-    data, found = _made(log, state, listing, removed_before_ms)
     with hidden_secrets(log.storage_options):
         try:
+            tag = log.storage.tag(commit_file(state.version))
+            data, found = _made(log, state, listing, removed_before_ms)
             _forget_checksum(log, name)
             is_ours = log.storage.put_if_absent(name, data)
             if log.storage.read(name) != data:
@@ -93,9 +94,21 @@ def write_checkpoint(
                 raise CheckpointError(f"{where} was not read as it was written, and is deleted")
             written = Checkpoint(state.version, found.files, found.actions, len(data))
             _name_last(log, written)
+            if log.storage.tag(commit_file(state.version)) != tag:
+                _take_back(log, name, data, state.version)
+                raise CheckpointError(f"{where} is of a table that was replaced by another meanwhile, and is deleted")
         except OSError as error:
             raise OffsetStoreError(f"cannot write {where}: {error}") from error
     return written
+
+
+def _take_back(log: DeltaLog, name: str, data: bytes, version: int) -> None:
+    """Delete a checkpoint that is in the log of another table by now."""
+    with suppress(FileNotFoundError):
+        if log.storage.read(name) == data:
+            log.storage.delete(name)
+    if last_checkpoint(log) == version:
+        log.storage.delete(LAST_CHECKPOINT)
 
 
 def _is_anothers(log: DeltaLog, name: str, state: TableState, where: str) -> bool:

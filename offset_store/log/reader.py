@@ -1,8 +1,8 @@
-"""The files of a Delta table's log, read one by one.
+"""The files of a Delta table's log: which there are, and its commits, read one by one.
 
-``_delta_log/<version>.json`` has one action in a line; checkpoints hold the state at a version in Parquet (in one
-file, in several parts, or, in V2 checkpoints, as JSON or with sidecar files). Commits before a checkpoint are cleaned
-up after a while, so what is older than the oldest kept commit is known from checkpoints only.
+``_delta_log/<version>.json`` has one action in a line; checkpoints hold the state at a version (`checkpoint_files`).
+Commits before a checkpoint are cleaned up after a while, so what is older than the oldest kept commit is known from
+checkpoints only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location, check_table_path
@@ -149,46 +146,6 @@ class DeltaLog:
                     raise
                 return  # the kept commits are an unbroken run
             yield {**(infos[0] if infos else {}), "version": each}
-
-    def checkpoint_transactions(self, listing: LogListing, version: int) -> dict[str, int]:
-        """Return the transaction identifiers' versions in a checkpoint. Raises OffsetStoreError if unreadable."""
-        ids = self.checkpoint_column(listing, version, "txn.appId")
-        versions = self.checkpoint_column(listing, version, "txn.version")
-        return {txn_id: int(stored) for txn_id, stored in zip(ids, versions, strict=True)}
-
-    def checkpoint_column(self, listing: LogListing, version: int, column: str) -> Iterator[Any]:
-        """Yield the values of a column, such as ``txn`` or ``add.path``, in a checkpoint and its sidecars.
-
-        Raises:
-            OffsetStoreError: if a file of it cannot be read.
-        """
-        names = list(listing.checkpoints[version])
-        for name in names:
-            yield from self._column(name, column)
-        for name in names:
-            for path in self._column(name, "sidecar.path"):
-                if "/" in path:
-                    raise OffsetStoreError(f"{self.folder}/{name} has a sidecar elsewhere, {path}, which is not read")
-                yield from self._column(f"_sidecars/{path}", column)
-
-    def _column(self, name: str, column: str) -> Iterator[Any]:
-        kind, _, leaf = column.partition(".")
-        if name.endswith(".json"):
-            actions = self.actions_in(name, (kind,))
-            yield from (action[leaf] if leaf else action for action in actions[kind])
-            return
-        with hidden_secrets(self.storage_options):
-            try:
-                with self.storage.open(name) as source:
-                    file = pq.ParquetFile(source)
-                    if kind not in file.schema_arrow.names:
-                        return
-                    for batch in file.iter_batches(columns=[column]):
-                        values = batch.column(0).field(leaf) if leaf else batch.column(0)
-                        kept = values.filter(batch.column(0).is_valid()).to_pylist(maps_as_pydicts="strict")
-                        yield from (value for value in kept if value is not None)
-            except (OSError, pa.ArrowException) as error:
-                raise self.failure(f"cannot read {self.folder}/{name}", error) from error
 
     def _read(self, name: str) -> bytes:
         with hidden_secrets(self.storage_options):

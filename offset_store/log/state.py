@@ -20,6 +20,7 @@ NEWS_KINDS = (*STATE_KINDS, "commitInfo", "add", "remove")
 """What `TableState.after` and `verdict.judge` look at in a commit."""
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 TIMESTAMPS_SINCE = "delta.inCommitTimestampEnablementVersion"
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 CLUSTERING_DOMAIN = "delta.clustering"
 RESTORE = "RESTORE"

@@ -27,12 +27,12 @@ from sparkonce.offset_store.errors import (
     StoreMissingError,
     plain,
 )
-from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Actions, by_kind, to_lines
 from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.checkpoints import last_checkpoint
 from sparkonce.offset_store.log.creation import NewTable, left_over
+from sparkonce.offset_store.log.first_contact import check_store_answers
 from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.protocol import catalog_feature, unreadable, unwritable

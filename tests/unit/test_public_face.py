@@ -41,6 +41,13 @@ def test_importing_it_loads_nothing() -> None:
     assert HEAVY.isdisjoint(loaded)
 
 
+def test_commits_are_made_without_delta_rs(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['deltalake'] = None; import pyspark_delta_once, sparkonce; "
+    code += "sparkonce.open_store(f'delta:{sys.argv[1]}', 'app', create_missing=True).snapshot()"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "t")], check=True)
+    assert (tmp_path / "t" / "_delta_log" / f"{0:020d}.json").exists()
+
+
 @each_case("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_imports_is_from_there(page: Path) -> None:
     """But for what finds the jars of delta-spark."""

@@ -82,7 +82,7 @@ def test_it_is_alone_in_its_process_when_it_forks_and_its_workers_answer(tmp_pat
             "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\ncrc32c = None\n",
             "there are 2 threads after the imports",
         ),
-        ("deltalake.py", "raise OSError('no such table')\n", "(OSError: no such table)"),
+        ("crc32c.py", "raise OSError('no such file')\n", "(OSError: no such file)"),
     ],
 )
 def test_it_gives_way_to_pysparks_daemon(tmp_path: Path, file: str, code: str, reason: str) -> None:

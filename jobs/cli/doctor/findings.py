@@ -27,9 +27,14 @@ class Finding:
     state: State = State.OK
     remedy: str = ""
 
-    def __str__(self) -> str:
-        text = f"{self.state:<7} {self.what}: {' '.join(self.found.split())}"
+    @property
+    def words(self) -> str:
+        """The result and the remedy."""
+        text = " ".join(self.found.split())
         return f"{text.rstrip('.')}. {self.remedy}" if self.remedy else text
+
+    def __str__(self) -> str:
+        return f"{self.state:<7} {self.what}: {self.words}"
 
 
 def wrong(what: str, found: object, remedy: str) -> Finding:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow.compute as pc
+
 from sparkonce.jobs.cli.doctor.findings import Finding, warning
+from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
 from sparkonce.offset_store.log.cleanup import ENABLED
 from sparkonce.offset_store.log.maintenance import INTERVAL
 from sparkonce.offset_store.log.reader import DeltaLog, LogListing
@@ -31,14 +34,18 @@ def growth(log: DeltaLog, state: TableState) -> Iterator[Finding]:
     checkpoint = listing.newest_checkpoint(state.version)
     since = state.version - (0 if checkpoint is None else checkpoint)
     if since > MOST_SINCE_CHECKPOINT:
-        interval = (
-            f"{INTERVAL}={properties[INTERVAL]} delays one" if INTERVAL in properties else "none was written since"
+        why, cure = (
+            "none was written since",
+            "The next commit of a query, or of sparkonce compact, writes one; if it does not, its warning says why",
         )
+        if INTERVAL in properties:
+            why = f"{INTERVAL}={properties[INTERVAL]} delays one"
+            cure = f"Remove it: ALTER TABLE delta.`{log.location}` UNSET TBLPROPERTIES ('{INTERVAL}')"
         yield warning(
             "table",
             f"{since:,} commits of {log.location} came after its newest checkpoint, and each reader reads them all; "
-            f"{interval}",
-            "A query into it writes a checkpoint when one is due; with deltalake: DeltaTable(…).create_checkpoint()",
+            f"{why}",
+            cure,
         )
         return
     files, size = _files(log, listing, checkpoint, state.version)
@@ -54,8 +61,8 @@ def _files(log: DeltaLog, listing: LogListing, checkpoint: int | None, version: 
     """Return how many files a table has, and their bytes, without holding their names."""
     files = size = 0
     if checkpoint is not None:
-        for each in log.checkpoint_column(listing, checkpoint, "add.size"):
-            files, size = files + 1, size + int(each)
+        for rows in StoredCheckpoint(log, checkpoint, listing.checkpoints[checkpoint]).files("add", {"size"}):
+            files, size = files + len(rows), size + (pc.sum(rows.field("size")).as_py() or 0)
     for actions in log.actions_of(range(0 if checkpoint is None else checkpoint + 1, version + 1), ("add", "remove")):
         files += len(actions["add"]) - len(actions["remove"])
         size += sum(int(add["size"]) for add in actions["add"])

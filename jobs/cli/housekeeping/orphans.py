@@ -26,6 +26,8 @@ from pyarrow import fs
 
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
+from sparkonce.offset_store.log.checkpoint_rows import FILE_KINDS
 from sparkonce.offset_store.log.protocol import unwritable
 from sparkonce.offset_store.log.reader import DeltaLog
 from sparkonce.offset_store.log.storage import LOG_FOLDER
@@ -160,8 +162,8 @@ class TableFolder:
         listing = self.log.listing()
         paths = {path for version in listing.commits for path in self._paths_of(version)}
         for version in (each for each in listing.checkpoints if each <= table.version()):
-            for kind in ("add", "remove"):
-                paths.update(self.log.checkpoint_column(listing, version, f"{kind}.path"))
+            stored = StoredCheckpoint(self.log, version, listing.checkpoints[version])
+            paths.update(path for kind in FILE_KINDS for path in stored.paths(kind))
         active = pa.table(table.get_add_actions())["path"].to_pylist()
         missing = set(active) - paths
         if missing:

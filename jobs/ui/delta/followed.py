@@ -25,11 +25,13 @@ from sparkonce.exactly_once.audit_findings import Finding, Problem
 from sparkonce.exactly_once.audit_report import Examined, Verdict, sentence
 from sparkonce.exactly_once.audit_table import by_delta_spark, offsets_of_source, outside_commits
 from sparkonce.jobs.cli.audit_readers import offsets_of, result_of
+from sparkonce.jobs.cli.doctor.table_growth import growth
 from sparkonce.jobs.ui.delta.paced import PAUSE, PacedResults
 from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.commit_log import CommitLog, LogCommit
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.reader import DeltaLog, commit_file
 from sparkonce.offset_store.log.state import TableState
@@ -141,6 +143,8 @@ class Reading:
     """When to look for them again, by the monotonic clock: they may be lost without a commit."""
     listed: PacedResults[int] = field(default_factory=PacedResults)
     """The newest version that the folder has: a handle stops before one that is missing."""
+    growth: PacedResults[tuple[str, ...]] = field(default_factory=PacedResults)
+    """Warnings of growth."""
 
     @property
     def is_at_end(self) -> bool:
@@ -187,6 +191,14 @@ class FollowedTable:
                 self.look()
             assert self._reading is not None
             return self._reading
+
+    def growth(self) -> tuple[str, ...]:
+        """Return what `sparkonce doctor` says of the table's growth; () until the log has been read."""
+        with self.lock:
+            reading = self.reading()
+            if reading.audit is None or reading.audit.verdict is None:
+                return ()
+            return reading.growth.get("", lambda: _growth(reading))
 
     def _follow(self) -> Reading:
         """Update the handle to the newest version; start anew for another table, or the first time."""
@@ -264,6 +276,14 @@ def _add(reading: Reading, commit: LogCommit) -> None:
         reading.queries.add(commit.entry.batch)
     if len(reading.files) < MAX_FILES:
         reading.files.update(dict.fromkeys(commit.added_files, commit.version))
+
+
+def _growth(reading: Reading) -> tuple[str, ...]:
+    try:
+        state = reading.stored.state_at(reading.log.newest_version)
+        return tuple(each.words for each in growth(reading.stored.reader, state))
+    except OffsetStoreError as error:  # the rest of the page is readable
+        return (f"How the table grows is not known: {error}",)
 
 
 def _rows_elsewhere(log: CommitLog) -> Iterator[Finding]:

@@ -69,6 +69,7 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     return {
         "watch": watch,
         "audit": audit,
+        "growth": watch.followed.growth(),
         "oldest": oldest,
         "newest": newest,
         "versions": shown,

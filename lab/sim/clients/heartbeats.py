@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 _PATTERN: Final = "t[0-9]"
 """Matches all topics that clients use, and no others."""
-_JOIN_AGAIN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+_NOT_A_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+"""The second if the group, empty and without offsets, is gone: Kafka says that too, and Java's consumer then ends."""
+_JOIN_AGAIN: Final = (*_NOT_A_MEMBER, ErrorCode.FENCED_MEMBER_EPOCH)
 _ENDS: Final = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 
 
 class HeartbeatMember(GroupClient):
     """A member of a group of KIP-848."""
 
-    commit_errors = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH)
+    commit_errors = (*_NOT_A_MEMBER, ErrorCode.STALE_MEMBER_EPOCH)
 
     def _know_nothing(self) -> None:
         super()._know_nothing()
@@ -168,7 +170,7 @@ class HeartbeatMember(GroupClient):
         leads_ms = self.world.leads_ms.get(self.offsets_key(), {})
         if not self._known.is_known(self.world.scheduler.now_ms, leader_epoch, leads_ms):
             return
-        if error is ErrorCode.UNKNOWN_MEMBER_ID or self._known.has_epoch():
+        if error in _NOT_A_MEMBER or self._known.has_epoch():
             text = f"member {self.member} ({self.member_id}), in time in epoch {self.generation}, is told {error.name}"
             raise ViolationError("member-stays", f"group {self.plan.group_id}: {text}")
 

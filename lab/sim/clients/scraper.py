@@ -122,9 +122,10 @@ class Scraper(Guest):
         return download.received
 
     def _check_status(self, answer: bytes, request: bytes, status: bytes) -> None:
-        if not answer:
-            raise UnreachableError("no answer")  # too many connections, or the broker has ended
-        if not answer.startswith(b"HTTP/1.1 " + status):
+        right = b"HTTP/1.1 " + status
+        if right.startswith(answer):
+            raise UnreachableError("no whole answer")  # too many connections, or the broker has ended
+        if not answer.startswith(right):
             self._violated(f"{request[:20]!r} is answered with {answer[:40]!r}")
 
     def _samples(self, machine: Machine, page: str) -> Samples:

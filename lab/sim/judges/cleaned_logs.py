@@ -57,13 +57,16 @@ class CleanedEnds:
             reaches = newest is not None and (newest.last_offset, newest.epoch) == (last.last_offset, last.epoch)
             if reaches and same == (before[-1].chain if before else 0):
                 log.batches[-1:] = other.batches[common:count]
-                is_within = last.base_offset < self.of(broker_id, key)
+                # Whose log it was fetched from is not known: compaction may have written the last batch anew.
+                is_within = any(last.base_offset < self.of(each, key) for each, its_key in logs if its_key == key)
                 return last.last_offset + 1 if is_within else last.base_offset
         return 0
 
 
-def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end: int) -> list[Batch]:
+def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end: int, log_end: int) -> list[Batch]:
     """Return all batches of a log compacted up to an offset, from the known ones and those on disk.
+
+    Its end is no batch's if what followed its compacted part was lost, and nothing is left of that part.
 
     Raises:
         ViolationError: logs-match.
@@ -82,8 +85,8 @@ def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end
         if was is None or was.epoch != batch.epoch or was.producer_id != batch.producer_id:
             text = f"{name}: compacted below {cleaned_end}, it has {batch}, which was {was}"
             raise ViolationError("logs-match", text)
-    if end + 1 < cleaned_end:
-        raise ViolationError("logs-match", f"{name}: compacted below {cleaned_end}, it ends at {end + 1}")
+    if log_end < cleaned_end:
+        raise ViolationError("logs-match", f"{name}: compacted below {cleaned_end}, it ends at {log_end}")
     return batches
 
 

@@ -56,8 +56,8 @@ class _Observer:
         self._judged = {group.group_id for group in world.plan.groups}
         self._when_told: Callable[[], None] | None = None
         """The check of what a handler is about to answer, for when that is safe."""
-        self._syncs: dict[object, tuple[ClassicGroup, Sync]] = {}
-        """The SyncGroup requests that wait for a response, with their groups."""
+        self._syncs: dict[object, tuple[ClassicGroup, Sync, int]] = {}
+        """The SyncGroup requests that wait for a response, with their groups, and how often these had been deleted."""
         self._coordinators: dict[ClassicGroup, GroupCoordinator] = {}
         self.observers: tuple[tuple[Any, str, Around], ...] = (
             (Coordinated, "safe", self._safe),
@@ -119,7 +119,9 @@ class _Observer:
     def _encoded(self, encoded: Callable[..., Body], request: Request, answer: Answer) -> Body:
         asked = self._syncs.pop(answer.token, None)
         if asked is not None and isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE:
-            (group, wanted), judge = asked, self._world.groups
+            (group, wanted, deleted), judge = asked, self._world.groups
+            if judge.deleted[group.group_id] > deleted:
+                return encoded(request, answer)  # of a generation that has ended: the next group counts anew
             place = CoordinatorPartition(self._world, self._coordinators[group].partitions, group.group_id)
             epoch = place.epoch_now
             judge.know_by(group.group_id, place.log.batches)
@@ -129,7 +131,7 @@ class _Observer:
 
     def _sync(self, sync: Callable[..., list[Answer]], group: ClassicGroup, wanted: Sync, now_ms: int) -> list[Answer]:
         if group.group_id in self._judged:
-            self._syncs[wanted.token] = (group, wanted)
+            self._syncs[wanted.token] = (group, wanted, self._world.groups.deleted[group.group_id])
         answers = sync(group, wanted, now_ms)
         if any(each.error is ErrorCode.ILLEGAL_GENERATION for each in answers):
             self._world.mark(Mark.OLD_GENERATION)
@@ -169,7 +171,10 @@ class _Observer:
         if group_id not in self._judged:
             return heartbeat(coordinator, group_id, request)
         holders = self._world.holders
-        if request.member_epoch <= JOINING_EPOCH:
+        joins = holders.joined(group_id, request.member_id)
+        if request.member_epoch == JOINING_EPOCH:
+            joins = holders.joins(group_id, request.member_id)
+        elif request.member_epoch < JOINING_EPOCH:
             holders.says(group_id, request.member_id, frozenset())
         elif request.owned is not None:
             holders.says(group_id, request.member_id, self._places(request.owned))
@@ -177,11 +182,11 @@ class _Observer:
         place = CoordinatorPartition(self._world, coordinator.partitions, group_id)
         if answer.member_epoch >= JOINING_EPOCH:
             share, end = self._places(answer.assignment or {}), place.log.log_end_offset
-            self._when_told = partial(self._told, group_id, place, answer.member_id, share, end)
+            self._when_told = partial(self._told, group_id, place, Told(answer.member_id, share, 0, end, joins))
         return answer
 
-    def _told(self, group_id: str, place: CoordinatorPartition, member_id: str, share: Share, end: int) -> None:
-        told = Told(member_id, share, place.epoch_now, end)
+    def _told(self, group_id: str, place: CoordinatorPartition, answer: Told) -> None:
+        told = answer._replace(epoch=place.epoch_now)
         self._world.judge(lambda: self._world.holders.told(group_id, told, place.log.batches))
 
     def _settle(
@@ -275,22 +280,30 @@ def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) ->
     return None
 
 
-def look_at_offsets(world: World, group: GroupPlan) -> None:
-    """Check a group's final offsets, and find out which unacknowledged commits took effect.
+def coordinator_problem(world: World, group: GroupPlan) -> str | None:
+    """Return why a group's coordinator does not serve it yet, as when leadership has just moved; None if it does."""
+    error = _coordinator(world, group.group_id).partitions.error_of(group.group_id)
+    return None if error is ErrorCode.NONE else f"group {group.group_id}: its coordinator answers {error.name}"
 
-    Raises:
-        ViolationError: commits-kept.
-    """
-    group_id = group.group_id
+
+def _coordinator(world: World, group_id: str) -> GroupCoordinator:
+    """Return the coordinator of a group, whose partition has a leader that is up."""
     topic = world.image.topics[world.image.topic_ids[OFFSETS_TOPIC]]
     leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
     assert leader != NO_LEADER
     process = world.brokers[leader].process
     assert process is not None
     assert process.server.broker is not None
-    coordinator = process.server.broker.groups
-    if coordinator.partitions.error_of(group_id) is not ErrorCode.NONE:
-        raise ViolationError("liveness", f"group {group_id}: its coordinator does not serve it")
+    return process.server.broker.groups
+
+
+def look_at_offsets(world: World, group: GroupPlan) -> None:
+    """Check a group's final offsets, and find out which unacknowledged commits took effect.
+
+    Raises:
+        ViolationError: commits-kept.
+    """
+    group_id, coordinator = group.group_id, _coordinator(world, group.group_id)
     wrong = what_is_wrong(world, coordinator, group_id)
     if wrong is not None:
         raise ViolationError("commits-kept", wrong)

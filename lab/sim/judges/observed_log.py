@@ -203,4 +203,4 @@ def _bytes_of_records(storage: Storage, directory: str) -> int:
 
 def _restore(log: ObservedLog, before: WatchedLog | None, cleaned_end: int, history: PartitionHistory) -> None:
     if before is not None and cleaned_end and not isinstance(history, Unjudged):
-        log.batches = whole(history.name, before.batches, log.batches, cleaned_end)
+        log.batches = whole(history.name, before.batches, log.batches, cleaned_end, log.log_end_offset)

@@ -23,6 +23,7 @@ two writes share, so nothing has to be guessed.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -78,6 +79,8 @@ class Groups:
         self._generations: dict[str, dict[int, tuple[int, int]]] = {}
         """The oldest and the newest generation that SyncGroup has returned, by epoch."""
         self._removals: dict[str, list[Written]] = {}
+        self.deleted: Counter[str] = Counter()
+        """How often each group was deleted, by its id."""
 
     # Assignments.
 
@@ -98,6 +101,7 @@ class Groups:
     def removed(self, group_id: str, written: Written) -> None:
         """Note where a group's deletion was written: that may be lost, and then the group still exists."""
         self._removals.setdefault(group_id, []).append(written)
+        self.deleted[group_id] += 1
 
     def know_by(self, group_id: str, log: Sequence[Batch]) -> None:
         """Forget a group that was deleted by its coordinator's log: generations of the next one start anew."""
@@ -199,6 +203,8 @@ class Told(NamedTuple):
     share: Share
     epoch: int
     end: int
+    joins: int = 0
+    """How often the member had joined when it was computed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -208,6 +214,7 @@ class _Holder:
     share: Share = frozenset()
     epoch: int = -1
     end: int = -1
+    joins: int = 0
     removals: list[Written] = field(default_factory=list)
 
     def is_out(self, log: Sequence[Batch]) -> bool:
@@ -228,6 +235,16 @@ class Holders:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, _Holder]] = {}
 
+    def joins(self, group_id: str, member_id: str) -> int:
+        """Note that a member joins, owning nothing, and expects no earlier answer; return how often it has."""
+        holder = self._holder(group_id, member_id)
+        holder.share, holder.joins = frozenset(), holder.joins + 1
+        return holder.joins
+
+    def joined(self, group_id: str, member_id: str) -> int:
+        """Return how often a member has joined."""
+        return self._holder(group_id, member_id).joins
+
     def says(self, group_id: str, member_id: str, owned: Share) -> None:
         """Note what a member reports as owned: it no longer uses the rest."""
         self._holder(group_id, member_id).share &= owned
@@ -245,6 +262,8 @@ class Holders:
         holder = self._holder(group_id, told.member_id)
         if told.epoch < holder.epoch or any(told.epoch < each.epoch for each in holder.removals):
             return
+        if told.joins < holder.joins:
+            return  # to a request that it has given up
         for other_id, other in self._groups[group_id].items():
             both = other.share & told.share
             if other is not holder and both and other.epoch <= told.epoch and not other.is_out(log):

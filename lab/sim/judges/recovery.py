@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lab.sim.clients.groups import group_problem
 from lab.sim.judges.atomicity import read_committed
 from lab.sim.judges.cleaned_logs import whole
-from lab.sim.judges.groups import look_at_offsets
+from lab.sim.judges.groups import coordinator_problem, look_at_offsets
 from lab.sim.judges.images import as_known, decoded
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
@@ -41,6 +41,9 @@ def recovery_problem(world: World, clients: Clients) -> str | None:
             return f"group {group.group_id}: {wrong}"
     if clients.standalone is not None and not clients.standalone.is_up:
         return "the standalone broker is not up"
+    down = [each.node_id for each in world.brokers.values() if each.process is None]
+    if down:
+        return f"brokers {down} are not up"
     for key, state in world.image.partitions():
         moves = state.adding_replicas or state.removing_replicas
         if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:
@@ -54,7 +57,7 @@ def recovery_problem(world: World, clients: Clients) -> str | None:
         stable = {log.last_stable_offset for log in logs}
         if not world.history_of(key).lossy and stable != {logs[0].high_watermark}:
             return f"{world.name_of(key)}: a transaction hangs, last stable offsets are {sorted(stable)}"
-    return None
+    return next(filter(None, (coordinator_problem(world, group) for group in world.plan.groups)), None)
 
 
 def compare_images(world: World) -> None:
@@ -73,7 +76,7 @@ def look_at_disks(world: World, clients: Clients) -> None:
         replicas = state.replicas if world.is_planned(key) else ()
         for broker_id in replicas:
             log, cleaned_end = world.logs[broker_id, key], world.cleaned.of(broker_id, key)
-            on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end)
+            on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end, log.log_end_offset)
             if log.batches != on_disk or log.batches != world.logs[replicas[0], key].batches:
                 raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
     if clients.retention_checker is not None:

@@ -58,6 +58,7 @@ class StandaloneMachine(Machine):
     def end(self) -> None:
         """Stop killing it."""
         self._is_over = True
+        self.disk.fuse = None
         self.retention_checker.end()
         self.start()
 

@@ -121,11 +121,22 @@ def test_micro_batches_are_held_to_both_ways_of_the_peer(sides: dict[str, FakeSi
     assert lines(results.comparisons) == [
         "RATIO micro-batch-400=0.500 target<=0.2",
         "RATIO micro-batch-400-cpu=1.000",
-        "RATIO micro-batch-400-tuned=1.000 target<=0.7",
-        "RATIO micro-batch-400-tuned-cpu=1.000",
+        "RATIO micro-batch-400-tuned=1.000 target<=0.25",
+        "RATIO micro-batch-400-tuned-cpu=1.000 target<=0.2",
     ]
     assert len(results.comparisons[0].ours) == 2 * BATCHES
     assert [bool(query.conf) for query in sides[JVM].queries] == [False, True] * 2
+
+
+def test_old_tables_are_held_to_the_tuned_peer_only(
+    sides: dict[str, FakeSide], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(micro_batches, "_templates", lambda *_: {})
+    assert lines(measure("micro-batch-100000").comparisons) == [
+        "RATIO micro-batch-100000-versions-tuned=1.000 target<=0.25",
+        "RATIO micro-batch-100000-versions-tuned-cpu=1.000 target<=0.2",
+    ]
+    assert all(query.conf == micro_batches.TUNED_CONF for query in sides[JVM].queries)
 
 
 def test_planning_is_compared_and_its_memory_held_to_a_limit(sides: dict[str, FakeSide]) -> None:

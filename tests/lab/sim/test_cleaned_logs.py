@@ -19,11 +19,15 @@ def log_of(*offsets: int, producer_id: int = 7) -> list[Batch]:
 
 
 def test_what_was_compacted_is_put_back() -> None:
-    assert whole("t-0", log_of(0, 1, 2, 3), log_of(1, 3), cleaned_end=3) == log_of(0, 1, 2, 3)
+    assert whole("t-0", log_of(0, 1, 2, 3), log_of(1, 3), cleaned_end=3, log_end=4) == log_of(0, 1, 2, 3)
 
 
 def test_what_was_appended_and_not_seen_counts() -> None:
-    assert whole("t-0", log_of(0, 1), log_of(1, 2), cleaned_end=1) == log_of(0, 1, 2)
+    assert whole("t-0", log_of(0, 1), log_of(1, 2), cleaned_end=1, log_end=3) == log_of(0, 1, 2)
+
+
+def test_a_log_of_which_only_the_end_of_its_compacted_part_is_left_is_whole() -> None:
+    assert whole("t-0", log_of(0, 1, 2), [], cleaned_end=2, log_end=2) == log_of(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -36,9 +40,9 @@ def test_what_was_appended_and_not_seen_counts() -> None:
 )
 def test_what_compaction_cannot_have_done_is_a_violation(found: list[Batch]) -> None:
     with pytest.raises(ViolationError, match="logs-match"):
-        whole("t-0", log_of(0, 1, 2, 3), found, cleaned_end=3)
+        whole("t-0", log_of(0, 1, 2, 3), found, cleaned_end=3, log_end=found[-1].last_offset + 1)
 
 
 def test_a_batch_that_was_never_there_is_a_violation() -> None:
     with pytest.raises(ViolationError, match="logs-match"):
-        whole("t-0", log_of(0, 2, 3), log_of(1, 3), cleaned_end=3)
+        whole("t-0", log_of(0, 2, 3), log_of(1, 3), cleaned_end=3, log_end=4)

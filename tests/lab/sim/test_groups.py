@@ -163,6 +163,15 @@ def test_nobody_is_told_of_what_another_one_may_still_use() -> None:
         holders.told(GROUP, told("a", TWO, end=8), [])
 
 
+def test_an_answer_to_a_request_that_a_member_has_given_up_gives_it_nothing() -> None:
+    holders = Holders()
+    first = holders.joins(GROUP, "a")
+    holders.joins(GROUP, "a")
+    holders.told(GROUP, told("b", ONE), [])
+    holders.told(GROUP, told("a", ONE)._replace(joins=first), [])
+    holders.told(GROUP, told("b", ONE, end=2), [])
+
+
 def test_a_member_that_was_removed_uses_nothing_more_to_those_that_know_it() -> None:
     holders, early, removal = Holders(), Written(1, 3), Written(1, 9)
     holders.told(GROUP, told("a", ONE, end=5), [])

@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sparkonce import audit
+from sparkonce.exactly_once.audit_files import lost_files
 from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.ui.delta.tables import TableWatches, key_of
 from sparkonce.jobs.ui.pages.tables import TABLE_FILES
 from sparkonce.jobs.ui.site import Given, Site
-from sparkonce.offset_store.data_files import lost_files
 from sparkonce.offset_store.locations import Location
 from tests.unit.sink.query_by_hand import SCHEMA, Query, delete_row, make_table, table_actions
 from tests.unit.sink.test_features import VECTORS
@@ -96,7 +96,7 @@ def test_nothing_is_proven_where_files_cannot_be_listed(query: Query, monkeypatc
     def refuse(*_: object) -> None:
         raise PermissionError(13, "not allowed")
 
-    monkeypatch.setattr("sparkonce.offset_store.data_files._sizes", refuse)
+    monkeypatch.setattr("sparkonce.exactly_once.audit_files._sizes", refuse)
     found = audit(str(query.table))
     assert found.verdict is Verdict.UNPROVEN
     assert [each.problem for each in found.report.findings] == [Problem.FILES_NOT_EXAMINED]

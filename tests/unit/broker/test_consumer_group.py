@@ -313,6 +313,17 @@ def test_a_restart_keeps_members_and_gives_them_their_time_anew() -> None:
     assert set(group.group.image.members) == {"b"}, "the session's end or the rebalance timeout: both run again"
 
 
+def test_the_first_heartbeat_after_a_restart_is_told_what_a_lost_answer_said() -> None:
+    group = carried()
+    group.join("a", "t")
+    group.join("b", "t")
+    lost = plain(group.heartbeat("a", 2))
+    assert lost is not None
+    group.restart()
+    assert plain(group.heartbeat("a", 2)) == lost
+    assert plain(group.heartbeat("a", 2)) is None, "it is told once"
+
+
 def test_a_decision_that_is_not_taken_changes_nothing() -> None:
     group = carried()
     group.join("a", "t")

@@ -103,13 +103,17 @@ class _Course:
 
 @each_case("seed", range(12))
 def test_every_transaction_ends_alike_everywhere(seed: int) -> None:
-    with three_brokers() as script:
-        course = _Course(script, seed)
-        course.run()
-        course.check()
+    _run(seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(12, 300))
 def test_every_transaction_ends_alike_everywhere_for_long(seed: int) -> None:
-    test_every_transaction_ends_alike_everywhere(seed)
+    _run(seed)
+
+
+def _run(seed: int) -> None:
+    with three_brokers() as script:
+        course = _Course(script, seed)
+        course.run()
+        course.check()

@@ -104,6 +104,20 @@ class Deciding:
         self.files.take(self.image)
 
 
+def test_a_new_controller_builds_on_what_its_broker_has_not_applied_yet() -> None:
+    deciding = Deciding()
+    text = json.dumps({"version": 1, "brokers": {"": {"message.max.bytes": "5000"}}, "groups": {}})
+    deciding.slow.controller.image.documents[SETTINGS_FILE] = text
+    deciding.slow.controller.image.next_offset = 7
+    deciding.files.lead(deciding.slow.controller.image)
+    assert deciding.broker.config.log.max_message_bytes == 5_000
+    deciding.files.take(deciding.image)  # which is behind
+    assert deciding.broker.config.log.max_message_bytes == 5_000
+    assert deciding.on_disk == ""
+    deciding.apply()
+    assert "5000" in deciding.on_disk
+
+
 def test_the_controller_writes_a_file_when_it_is_decided_for_good() -> None:
     deciding = Deciding()
     deciding.change(message_max_bytes="5000")

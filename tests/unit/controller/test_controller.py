@@ -563,3 +563,17 @@ def test_the_image_tells_who_the_controller_is() -> None:
     cluster = Cluster()
     cluster.image.apply(ControllerElected(2, 5))
     assert (cluster.image.controller_id, cluster.image.controller_epoch) == (2, 5)
+
+
+def test_one_that_is_not_in_sync_joins_with_the_epoch_of_its_latest_start_only() -> None:
+    cluster = Cluster(brokers=3)
+    cluster.make_topic()
+    left = cluster.propose(1, 2)
+    assert not isinstance(left, KafkaError)
+    epoch_of, controller = cluster.image.broker_epoch, cluster.controller
+    for epoch, joins in ((NO_BROKER_EPOCH, False), (epoch_of(3) - 1, False), (epoch_of(3), True)):
+        state = cluster.state
+        in_sync = ((1, NO_BROKER_EPOCH), (2, epoch_of(2)), (3, epoch))
+        proposal = InSyncProposal(KEY, state.leader_epoch, state.partition_epoch, in_sync)
+        _, (answer,) = controller.alter_in_sync(state.leader, epoch_of(state.leader), [proposal])
+        assert (not isinstance(answer, KafkaError)) == joins

@@ -150,7 +150,7 @@ class Pipeline:
         if plans[-1].writes_rows:
             sink._complete_by(current, frozenset[str]().union(*(plan.written_by for plan in plans)))
         reader = sink._reader
-        current = replace(current, record=replace(current.record, rules=sink._rules))
+        current = replace(current, record=replace(current.record, rules=sink.rules))
         records = rows_of(current, reader.is_dead if isinstance(reader, Version) else is_dead)
         task = Task(self.number, 0, 0, 0)
         parts = []

@@ -16,7 +16,7 @@ from lab.crash_plans import arm
 from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.parquet import TableWriter
-from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.formats.table_query import stream_sink
 from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.connectors.values.letters import COLUMN, LETTER

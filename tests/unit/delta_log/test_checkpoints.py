@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from deltalake import DeltaTable
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.log.checkpoint_rows import json_statistics
 from sparkonce.offset_store.log.checkpoints import CheckpointError, write_checkpoint
-from tests.unit.delta_log.logs import HandLog, add, domain, metadata, remove, txn, with_features
+from sparkonce.offset_store.log.storage import LocalStorage
+from tests.unit.delta_log.logs import PROTOCOL, HandLog, add, domain, metadata, remove, txn, with_features
 
 VECTOR = {
     "storageType": "u",
@@ -191,6 +193,26 @@ def test_another_writers_checkpoint_is_left(table: HandLog) -> None:
     before = (table.folder / f"{1:020d}.checkpoint.parquet").read_bytes()
     assert table.checkpoint() is None
     assert (table.folder / f"{1:020d}.checkpoint.parquet").read_bytes() == before
+
+
+@pytest.mark.parametrize("commits", [1, 4])
+def test_a_table_made_again_gets_no_checkpoint_of_the_one_before(
+    table: HandLog, commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, put = table.commits(3), LocalStorage.put_if_absent
+
+    def replaced_before(storage: LocalStorage, name: str, data: bytes) -> bool:
+        shutil.rmtree(table.folder)
+        table.folder.mkdir()
+        table.commit({"protocol": PROTOCOL}, {"metaData": metadata(table_id="another")})
+        for number in range(1, commits):
+            table.commit(add(f"g{number}"))
+        return put(storage, name, data)
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", replaced_before)
+    with pytest.raises(CheckpointError, match="of a table that was replaced by another meanwhile, and is deleted"):
+        table.checkpoint(version)
+    assert table.names() == [f"{number:020d}.json" for number in range(commits)]
 
 
 def test_last_checkpoint_never_goes_back_and_may_hold_anything(table: HandLog) -> None:

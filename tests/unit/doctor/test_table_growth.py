@@ -47,6 +47,11 @@ def test_a_log_without_checkpoints(path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(table_growth, "MOST_SINCE_CHECKPOINT", 3)
     (found,) = warnings(path)
     assert f"4 commits of {path} came after its newest checkpoint" in found
+    assert "The next commit of a query, or of sparkonce compact, writes one" in found
+    DeltaTable(path).alter.set_table_properties({"delta.checkpointInterval": "5000"})
+    (found,) = warnings(path)
+    assert "delta.checkpointInterval=5000 delays one" in found
+    assert "UNSET TBLPROPERTIES ('delta.checkpointInterval')" in found
     DeltaTable(path).create_checkpoint()
     assert not warnings(path)
 

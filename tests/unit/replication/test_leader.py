@@ -169,12 +169,14 @@ def test_one_does_not_join_by_fetches_of_another_start_of_it(epoch: int) -> None
     assert led.leader.proposal is None
 
 
-def test_one_that_does_not_say_its_epoch_joins() -> None:
+def test_one_that_does_not_say_its_epoch_waits_until_it_does() -> None:
     led = Led(in_sync=(1, 2))
     led.fetched(3, 0, broker_epoch=NO_BROKER_EPOCH)
+    assert led.leader.take_proposal() is None
+    led.fetched(3, 0)
     proposal = led.leader.take_proposal()
     assert proposal is not None
-    assert proposal.in_sync_replicas == ((1, 101), (2, NO_BROKER_EPOCH), (3, NO_BROKER_EPOCH))
+    assert proposal.in_sync_replicas == ((1, 101), (2, NO_BROKER_EPOCH), (3, 103))
 
 
 def test_a_late_fetch_of_a_former_start_is_not_taken_for_a_new_one() -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.direct.source import DirectSource
-from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.formats.table_query import stream_sink
 from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition

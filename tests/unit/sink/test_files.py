@@ -356,23 +356,7 @@ def test_a_nan_or_a_negative_zero_begins_a_file_without_what_readers_skip_it_by(
     assert seen == [("dfk", "dfk"), ("fk", "dfk"), ("fk", "dk"), ("k", "dk"), ("k", "k")]
 
 
-SPECIALS = [
-    "x",
-    "",
-    None,
-    "a b",
-    "é/ü",
-    "50%",
-    "a=b:c",
-    "p+q&r?#",
-    '"q"',
-    "\\back",
-    ".",
-    "..",
-    "%41",
-    "中" * 200,
-    "a\nb",
-]
+SPECIALS = ["", None, "a b", "é/ü", "50%", "a=b:c", "p+q&r?#", '"q"', "\\back", ".", "..", "%41", "中" * 200, "a\nb"]
 
 
 def test_partition_values_of_any_text_come_back(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,19 @@ def test_a_restore_of_rows_is_seen_where_the_offsets_lie_apart(pipeline: Pipelin
     with pytest.raises(FencedError, match="RESTORE"):
         driver.run(0, meanwhile=lambda: DeltaTable(str(pipeline.path)).restore(0))
     assert driver.run(0, attempt=" again")
+    assert pipeline.rows() == list(range(10))
+
+
+def test_a_table_of_offsets_that_is_made_again_under_a_batch_stops_it(pipeline: Pipeline, tmp_path: Path) -> None:
+    """Another query goes on from there: it has written the rows by then, and what it stores looks like ours."""
+    offsets = tmp_path / "offsets"
+
+    def replaced() -> None:
+        shutil.rmtree(offsets)
+        Driver(pipeline, AT_MOST, offsets).run(0, "another")
+
+    with pytest.raises(FencedError, match="another table of offsets, made in place of the first, came after its"):
+        Driver(pipeline, AT_MOST, offsets).run(0, meanwhile=replaced)
     assert pipeline.rows() == list(range(10))
 
 

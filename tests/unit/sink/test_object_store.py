@@ -197,7 +197,8 @@ def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     def unreachable(*args: Any, **kwargs: Any) -> None:
         raise OSError("Error performing PUT http://169.254.169.254/latest/api/token in 1s, after 10 retries")
 
-    monkeypatch.setattr("sparkonce.offset_store.tables.DeltaTable", unreachable)
+    for name in ("list", "get", "head"):
+        monkeypatch.setattr(f"obstore.{name}", unreachable)
     reason = r"No credentials for s3://bucket/t were found: set storage.AWS_ACCESS_KEY_ID and storage.AWS_SECRET"
     with pytest.raises(OffsetStoreError, match=reason):
         query.writer().begin()
@@ -270,8 +271,8 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Location:
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"GET https://account.blob.core.windows.net/box/t?{SIGNATURE}&comp=list")
 
-    for name in ("DeltaTable", "DeltaStorageHandler"):
-        monkeypatch.setattr(f"sparkonce.offset_store.tables.{name}", quotes)
+    for name in ("DeltaTable", "fs.DeltaStorageHandler"):
+        monkeypatch.setattr(f"deltalake.{name}", quotes)
     for name in ("list", "get", "put", "head"):
         monkeypatch.setattr(f"obstore.{name}", quotes)
     return Location.parse("abfss://box@account.dfs.core.windows.net/t")

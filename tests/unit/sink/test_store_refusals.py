@@ -14,10 +14,10 @@ from lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.target import store_errors
 from sparkonce.exactly_once.errors import FencedError
-from sparkonce.offset_store import first_contact
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
-from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log import first_contact
+from sparkonce.offset_store.log.first_contact import check_store_answers
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import load_table
 from sparkonce.options import OptionError

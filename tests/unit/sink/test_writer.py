@@ -20,6 +20,7 @@ from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_sink.target import DeltaPlan, may_land_later
 from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
+from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.decision import AlreadyWritten
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
@@ -298,6 +299,7 @@ def test_a_batch_without_tasks_is_nothing(query: Query) -> None:
 
 def test_the_source_checks_before_it_gives_a_writer(query: Query, tmp_path: Path) -> None:
     writer = DeltaOnceDataSource(query.options).streamWriter(SCHEMA, overwrite=False)
+    assert isinstance(writer, StreamSink)
     assert writer._plans
     assert DeltaOnceDataSource.name() == "delta_once"
     empty = {**query.options, "checkpointLocation": str(tmp_path / "empty")}

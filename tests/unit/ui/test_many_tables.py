@@ -5,18 +5,23 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from html import unescape
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+from sparkonce.jobs.cli.doctor import table_growth
 from sparkonce.jobs.ui import site as sites
-from sparkonce.jobs.ui.delta import pipelines
+from sparkonce.jobs.ui.delta import paced, pipelines
 from sparkonce.jobs.ui.delta.tables import key_of
 from sparkonce.jobs.ui.pages import tables
 from sparkonce.jobs.ui.pages.pipelines import PIPELINES
 from sparkonce.jobs.ui.pages.tables import TABLE, TABLES
 from sparkonce.jobs.ui.pages.trace import TRACE
 from sparkonce.jobs.ui.site import Given, Site
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.record import Writes
 from tests.unit.audit.logs import TOPIC, Table, key, record
 from tests.unit.ui.shown import shown
@@ -73,6 +78,37 @@ def test_a_table_without_files_is_traced(tmp_path: Path, site: Site) -> None:
     table = Table.create(tmp_path / "orders")
     table.batches(1)
     assert "no row with its partition and offset" in shown(TRACE, site, topic=TOPIC, partition="0", offset="3")
+
+
+def test_a_table_that_grows_is_shown_with_what_doctor_says(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its log has been read, until a checkpoint is there."""
+    monkeypatch.setattr(table_growth, "MOST_SINCE_CHECKPOINT", 4)
+    monkeypatch.setattr(paced, "PAUSE", 0)
+    table = Table.create(tmp_path / "orders")
+    table.batches(4)
+    address = {"table": key_of(str(table.path))}
+    assert "Growth" not in shown(TABLE, site, address)
+    table.batches(1)
+    log = TableLog(Location.parse(str(table.path)))
+    (said,) = table_growth.growth(log.reader, log.state())
+    assert f"<li>{said.words}</li>" in unescape(shown(TABLE, site, address))
+    DeltaTable(table.path).create_checkpoint()
+    assert "Growth" not in shown(TABLE, site, address)
+
+
+def test_a_checkpoint_that_is_damaged_later_hides_no_page(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paced, "PAUSE", 0)
+    table = Table.create(tmp_path / "orders")
+    table.batches(2)
+    address = {"table": key_of(str(table.path))}
+    assert "Growth" not in shown(TABLE, site, address)
+    (table.path / "_delta_log" / f"{1:020d}.checkpoint.parquet").write_bytes(b"not Parquet")
+    page = shown(TABLE, site, address)
+    assert "How the table grows is not known: cannot read" in page
 
 
 DEEP = "[" * 100_000

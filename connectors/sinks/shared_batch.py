@@ -1,0 +1,168 @@
+"""One batch into many tables: each topic goes to a table, and each table has its part of the batch in its own commit.
+
+The batch is Spark's, one for all topics. What a table gets of it is a batch of its own (`StreamSink.batch_of`): the
+ranges of its topics, with a fingerprint over these alone, under the table's own appId. So each table compares, writes
+and commits as the table of a query does that reads nothing else, and after any crash has its part once, whichever
+other tables have theirs. Tables of which no partition has moved are not looked at.
+
+Within a table the order is that of `connectors.sinks.stream_sink`: dead letters before rows. Tables are begun and
+finished in the order of their names. Only direct queries can do that: there a task knows which topic its rows are of
+before it reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from sparkonce.connectors.runtime.memory import begin_call
+from sparkonce.connectors.sinks.batch_reports import shared_reports
+from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage, of_one_attempt, rules_of
+from sparkonce.crash_points import reach
+from sparkonce.exactly_once.batch import BatchEntry
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.offset_store.record import BatchCounts
+from sparkonce.shipping import Shipped
+
+_log = logging.getLogger(__name__)
+
+
+class RangesByTopic(Protocol):
+    """Divides the ranges of a task. Sent to the tasks."""
+
+    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        """Return what Spark has passed to a task, divided by topic. Raises ValueError for a row that is not a range."""
+
+
+class Tables(Protocol):
+    """The tables of a query, by name. Sent to the tasks."""
+
+    def of(self, topics: Iterable[str]) -> Mapping[str, Set[str]]:
+        """Return the tables of some topics, and which of these go into each."""
+
+    def begun(self, name: str, entry: BatchEntry, attempt_id: str, topics: Set[str]) -> StreamSink:
+        """Return the sink of a table, which has begun its part of a batch. Raises what `StreamSink.begin` does."""
+
+    def sink(self, name: str) -> StreamSink:
+        """Return the sink of a table, to finish a batch that another process has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMessage(WriterCommitMessage):
+    """What one task wrote into each table of which it was to read anything."""
+
+    tables: Mapping[str, TaskMessage]
+
+
+class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
+    """Writes one batch into the tables of its topics. Travels to the tasks after `begin`."""
+
+    def __init__(
+        self,
+        format_name: str,
+        checkpoint: str,
+        storage_options: Mapping[str, str],
+        ranges: RangesByTopic,
+        tables: Tables,
+    ) -> None:
+        """Write the records of ``ranges`` into ``tables``; ``storage_options`` are those of the checkpoint's store."""
+        self._format_name = format_name
+        self._checkpoint = checkpoint
+        self._storage_options = dict(storage_options)
+        self._ranges = ranges
+        self._tables = tables
+        self._sinks: dict[str, StreamSink] = {}
+
+    def begin(self) -> None:
+        """Let each table decide about its part of the batch that Spark has logged. Raises as `StreamSink.begin`."""
+        begin_call()
+        checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
+        entry, attempt_id = self._entry(checkpoint.latest_batch_id()), str(uuid.uuid4())
+        for name, topics in sorted(self._tables.of(entry.moved_topics).items()):
+            self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SharedMessage:
+        """Write the rows of one task, table by table."""
+        begin_call()
+        by_topic = self._ranges.by_topic(iterator)
+        written = {}
+        for name, topics in sorted(self._tables.of(by_topic).items()):
+            rows = (batch for topic in sorted(topics) for batch in by_topic[topic])
+            written[name] = self._sink(name).write_task(rows)
+        return SharedMessage(written)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make each table's part visible there, unless it is already.
+
+        Raises:
+            DeliveryError, OffsetStoreError: if one must not be written.
+        """
+        begin_call()
+        entry, start = self._entry(batchId), time.monotonic()
+        written, counts = _by_table(messages), []
+        for position, (name, topics) in enumerate(sorted(self._tables.of(entry.moved_topics).items())):
+            own = written.pop(name, [])
+            if not own:
+                raise DeliveryError(
+                    f"batch {batchId} reads {', '.join(sorted(topics))}, and no task was told to: with "
+                    "handOver=ranges, no operator between source and sink may drop rows (filter, limit, sample). "
+                    "Remove that operator, or set handOver=rows on the source"
+                )
+            if position > 0:
+                reach(SinkPoint.BETWEEN_TARGETS, batchId, name)
+            sink = self._tables.sink(name)
+            batch = sink.batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), topics)
+            counts.append(sink.finish_batch(batch, own))
+        assert not written, "tasks only write what the batch reads"
+        if counts:
+            total = reduce(BatchCounts.of_tasks, counts)
+            _log.info(
+                "%s: batch %d: %d tables in %.1f s", self._format_name, batchId, len(counts), time.monotonic() - start
+            )
+            shared_reports().add(batch.record, total)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Clean up after a failed batch in each table where its part did not land."""
+        written = _by_table(messages)
+        try:
+            entry = self._entry(batchId)
+            tables = self._tables.of(entry.moved_topics)
+        except Exception as error:  # raising here would hide why the batch failed
+            _log.warning(
+                "%s: batch %d: what it wrote stays, since the checkpoint cannot be read: %s",
+                self._format_name,
+                batchId,
+                error,
+            )
+            return
+        for name, own in sorted(written.items()):
+            sink = self._tables.sink(name)
+            batch = sink.batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), tables[name])
+            sink.abort_batch(batch, own, every_task_answered=None not in messages)
+
+    def _entry(self, batch_id: int) -> BatchEntry:
+        return BatchEntry.read(Checkpoint.open(self._checkpoint, self._storage_options), batch_id, reads_ranges=True)
+
+    def _sink(self, name: str) -> StreamSink:
+        assert name in self._sinks, "a task is told to read what the batch reads"
+        return self._sinks[name]
+
+
+def _by_table(messages: Sequence[WriterCommitMessage | None]) -> dict[str, list[TaskMessage]]:
+    """Return what the tasks have written to each table."""
+    found: dict[str, list[WriterCommitMessage | None]] = {}
+    for message in messages:
+        if isinstance(message, SharedMessage):
+            for name, own in message.tables.items():
+                found.setdefault(name, []).append(own)
+    return {name: of_one_attempt(own) for name, own in found.items()}

@@ -1,0 +1,28 @@
+"""Seeds that found something among tens of thousands, each with what that was."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.sim.plan import plan_of
+from lab.sim.simulation import run_plan
+
+FOUND = {
+    100_645: "the judge looked at a group whose coordinator had just moved",
+    102_318: "a standalone broker died when its faults were over, and was not started again",
+    103_712: "an answer of four bytes, cut off by a fault, was judged as a whole one",
+    103_719: "a member was never told to revoke partitions, since its coordinator died, and was removed",
+    104_860: "a new controller changed the ACLs that its broker knew, not those of its log: a rule was lost",
+    105_794: "nothing was left of a compacted log but its end, after a disk had lied, which the judge took for a loss",
+    106_460: "an answer to a request that a member had given up was judged as one that it heard",
+    106_806: "a member came back to a group that was empty and is gone, and was told so, as Kafka tells it",
+    107_592: "a replica that had not told its epoch was let in sync after it had lost records with its machine",
+    108_068: "an answer about a generation came after its group had been deleted, and was held against the next group",
+    116_304: "a broker died just before the last look, which nobody had noticed yet, and its files were looked at",
+    116_737: "a batch that compaction had written anew was held to be the one that had been appended",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_something_finds_nothing_any_more(seed: int) -> None:
+    assert run_plan(plan_of(seed)).violation is None, FOUND[seed]

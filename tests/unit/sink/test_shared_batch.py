@@ -1,0 +1,191 @@
+"""One batch into several tables, without Spark: whichever commits have landed, each table has its part once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark import cloudpickle
+from pyspark.sql import types as t
+from pyspark.sql.datasource import WriterCommitMessage
+
+from lab.crash_plans import arm
+from sparkonce import crash_points
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.formats.table_query import stream_sink
+from sparkonce.connectors.sinks.shared_batch import SharedBatchSink
+from sparkonce.connectors.sinks.stream_sink import StreamSink
+from sparkonce.connectors.sinks.target import Task
+from sparkonce.crash_points import CrashPlans, InjectedCrashError
+from sparkonce.exactly_once.batch import BatchEntry
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.cli.main import main
+from sparkonce.offset_store import DeltaOffsetStore
+from sparkonce.offset_store.errors import RowsWithoutOffsetsError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+
+SCHEMA = t.StructType([t.StructField("topic", t.StringType()), t.StructField("n", t.LongType())])
+TOPICS = ("a", "b", "c")
+Ends = Mapping[str, int]
+
+
+def partition(topic: str) -> TopicPartition:
+    return TopicPartition(topic, f"{topic}AAAAAAAAAAAAAAAAAAAAA", 0)
+
+
+class ByHand:
+    """The tables of a query without a broker, and its ranges: rows themselves, with the topic as a column."""
+
+    def __init__(self, root: Path, guarantee: Guarantee) -> None:
+        self.root, self.guarantee = root, guarantee
+
+    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> dict[str, Sequence[pa.RecordBatch]]:
+        return {batch["topic"][0].as_py(): [batch] for batch in handed_over}
+
+    def of(self, topics: Iterable[str]) -> dict[str, Set[str]]:
+        return {f"table of {topic}": {topic} for topic in topics}
+
+    def begun(self, name: str, entry: BatchEntry, attempt_id: str, topics: Set[str]) -> StreamSink:
+        sink = self.sink(name)
+        sink.begin_batch(sink.batch_of(entry, attempt_id, None, topics))
+        return sink
+
+    def sink(self, name: str) -> StreamSink:
+        topic = name.removeprefix("table of ")
+        given = {"path": str(self.root / topic), "appId": f"app.{topic}", "checkpointLocation": "elsewhere"}
+        return stream_sink(SinkOptions.read({**given, "deliveryGuarantee": self.guarantee.value}), SCHEMA)
+
+
+class Pipeline:
+    """A query made by hand over the records 0, 1, 2, … of each topic."""
+
+    def __init__(self, root: Path, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> None:
+        self.root, self.checkpoint, self.tables = root, root / "checkpoint", ByHand(root, guarantee)
+        self.begin_query("q", {})
+
+    def begin_query(self, query_id: str, origins: Ends) -> None:
+        """Begin with a new checkpoint, which reads each topic from its origin on."""
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(f'{{"id":"{query_id}"}}')
+        self.origins, self.reached = origins, dict(origins)
+
+    def sink(self) -> SharedBatchSink:
+        return SharedBatchSink("by hand", str(self.checkpoint), {}, self.tables, self.tables)
+
+    def run(self, batch_id: int, ends: Ends) -> None:
+        """Log a batch, begin it, write and commit; abort if the commit fails, as Spark does."""
+        positions = {partition(topic): Position(self.origins.get(topic, 0), end) for topic, end in ends.items()}
+        line = SourceOffset("kafka", positions).to_json()
+        (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
+        sink = self.sink()
+        sink.begin()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(StreamSink, "_task", lambda self, number: Task(number, 0, 0, 0))
+            sent: SharedBatchSink = cloudpickle.loads(cloudpickle.dumps(sink))
+            parts = [rows(topic, self.reached.get(topic, 0), end) for topic, end in sorted(ends.items())]
+            written = [sent.write(iter([part])) for part in parts if part.num_rows]
+        messages: list[WriterCommitMessage | None] = cloudpickle.loads(cloudpickle.dumps(written))
+        try:
+            self.sink().commit(messages, batch_id)
+        except Exception:
+            self.sink().abort(messages, batch_id)
+            raise
+        self.reached = dict(ends)
+
+    def found(self) -> dict[str, list[int]]:
+        return {
+            topic: sorted(DeltaTable(self.root / topic).to_pyarrow_table()["n"].to_pylist())
+            for topic in TOPICS
+            if DeltaTable.is_deltatable(str(self.root / topic))
+        }
+
+    def stored(self) -> dict[str, int]:
+        """Return where each table ends by its own offsets."""
+        ends = {}
+        for topic in TOPICS:
+            store = DeltaOffsetStore(Location.parse(str(self.root / topic)), f"app.{topic}", {})
+            ends[topic] = store.read("kafka", [partition(topic)]).get(partition(topic), 0)
+        return ends
+
+
+def rows(topic: str, start: int, end: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"topic": [topic] * (end - start), "n": pa.array(range(start, end), pa.int64())})
+
+
+FIRST, SECOND = {"a": 4, "b": 2}, {"a": 7, "b": 2, "c": 3}
+
+
+def test_each_table_has_what_moved_and_others_are_not_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = Pipeline(tmp_path)
+    for batch_id, ends in enumerate((FIRST, SECOND)):
+        pipeline.run(batch_id, ends)
+    assert pipeline.found() == {"a": [*range(7)], "b": [0, 1], "c": [0, 1, 2]}
+    assert [DeltaTable(tmp_path / topic).version() for topic in TOPICS] == [2, 1, 1]
+    for topic in TOPICS:
+        assert main(["audit", str(tmp_path / topic)]) == 0, capsys.readouterr().out
+
+
+POINTS = [each for each in SinkPoint if each not in (SinkPoint.BETWEEN_TARGETS, SinkPoint.WRITING)]
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+@pytest.mark.parametrize("point", POINTS, ids=[each.name for each in POINTS])
+@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("deleted", [False, True], ids=["the checkpoint kept", "and deleted"])
+def test_a_crash_anywhere(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: Guarantee,
+    point: SinkPoint,
+    topic: str,
+    deleted: bool,
+) -> None:
+    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, tmp_path))
+    arm(tmp_path, "crash", f"app.{topic}:{point.value}=raise")
+    pipeline = Pipeline(tmp_path, guarantee)
+    crashed = False
+    for batch_id, ends in enumerate((FIRST, SECOND)):
+        try:
+            pipeline.run(batch_id, ends)
+        except InjectedCrashError:
+            crashed = True
+            if not deleted:
+                pipeline.run(batch_id, ends)
+            else:
+                if guarantee is Guarantee.AT_LEAST_ONCE and point is SinkPoint.BETWEEN_WRITES:
+                    with suppress(RowsWithoutOffsetsError):  # its rows alone have landed in a new table: by hand then
+                        pipeline.begin_query("another", pipeline.stored())
+                    return
+                pipeline.begin_query("another", pipeline.stored())
+                ends = {name: max(end, pipeline.stored()[name]) for name, end in ends.items()}
+                pipeline.run(0, ends)
+                pipeline.run(1, SECOND)
+                break
+    assert crashed or point is SinkPoint.BETWEEN_WRITES or (tmp_path / "crash.plan").exists()
+    found = pipeline.found()
+    for name, end in SECOND.items():
+        numbers = found.get(name, [])
+        if guarantee is not Guarantee.AT_LEAST_ONCE:
+            assert len(numbers) == len(set(numbers))
+        if guarantee is not Guarantee.AT_MOST_ONCE:
+            assert set(numbers) == set(range(end))
+
+
+def test_a_table_whose_ranges_no_task_was_told_to_read_stops_the_batch(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.tables.by_topic = lambda handed_over: {  # type: ignore[method-assign]
+        batch["topic"][0].as_py(): [batch] for batch in handed_over if batch["topic"][0].as_py() != "b"
+    }
+    with pytest.raises(DeliveryError, match="reads b, and no task was told to"):
+        pipeline.run(0, FIRST)
