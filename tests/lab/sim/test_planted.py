@@ -37,7 +37,7 @@ CORES_FOUND_BY = {
     "shares-told-at-once": 223,
     "truncate-to-high-watermark": 0,
     "confirmed-in-sync-only": 8,
-    "expand-before-epoch-start": 92,
+    "expand-before-epoch-start": 120,
     "broker-epoch-not-told": 369,
     "same-leader-no-truncation": 183,
     "forgetful-stays-eligible": 18,
