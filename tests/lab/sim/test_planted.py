@@ -41,7 +41,7 @@ CORES_FOUND_BY = {
     "broker-epoch-not-told": 369,
     "same-leader-no-truncation": 183,
     "forgetful-stays-eligible": 18,
-    "partition-epoch-not-compared": 988,
+    "partition-epoch-not-compared": 3071,
     "ask-once": 41,
     "leads-by-old-log": 9,
     "advance-under-min": 0,
