@@ -208,8 +208,8 @@ class Controller:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted} cannot be in sync: replicas are {state.replicas}")
         for broker_id, epoch in proposal.in_sync_replicas:
             # A new start of a replica in sync changes the partition's epoch, that of another one does not.
-            is_in_sync = broker_id in state.in_sync_replicas and epoch == NO_BROKER_EPOCH
-            is_latest = is_in_sync or epoch == self.image.broker_epoch(broker_id)
+            may_lack_epoch = broker_id in state.in_sync_replicas
+            is_latest = epoch == self.image.broker_epoch(broker_id) or (may_lack_epoch and epoch == NO_BROKER_EPOCH)
             if not self.image.may_join(broker_id) or not is_latest:
                 raise KafkaError(
                     ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} with epoch {epoch} may not be in sync now"

@@ -29,6 +29,7 @@ class TopicTables:
         """Take the options of the query, and the schema of what Spark passes."""
         self._given = dict(given)
         self._schema = schema
+        self._key = frozenset(given.items()), schema.json()
 
     @staticmethod
     def find(given: Mapping[str, str]) -> bool:
@@ -64,7 +65,7 @@ class TopicTables:
         return self._query(name).sink()
 
     def _query(self, topic: str) -> TableQuery:
-        key = (topic, frozenset(self._given.items()), self._schema.json())
+        key = (topic, *self._key)
         return _kept_queries.get(key, lambda: TableQuery.of(self._options_of(topic), self._schema))
 
     def _options_of(self, topic: str) -> dict[str, str]:

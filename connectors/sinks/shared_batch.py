@@ -154,7 +154,7 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         return BatchEntry.read(Checkpoint.open(self._checkpoint, self._storage_options), batch_id, reads_ranges=True)
 
     def _sink(self, name: str) -> StreamSink:
-        assert name in self._sinks, "a task is told to read what the batch reads"
+        assert name in self._sinks, "a task reads what the batch reads"
         return self._sinks[name]
 
 

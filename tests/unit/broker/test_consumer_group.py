@@ -321,7 +321,7 @@ def test_the_first_heartbeat_after_a_restart_is_told_what_a_lost_answer_said() -
     assert lost is not None
     group.restart()
     assert plain(group.heartbeat("a", 2)) == lost
-    assert plain(group.heartbeat("a", 2)) is None, "it is told once"
+    assert plain(group.heartbeat("a", 2)) is None, "only once"
 
 
 def test_a_decision_that_is_not_taken_changes_nothing() -> None:
