@@ -15,12 +15,20 @@ class CheckpointError(DeliveryError):
     """Spark's checkpoint is missing something, or holds something that cannot be read or used by this query."""
 
 
+class PlanError(DeliveryError):
+    """With ``handOver=ranges``, Spark does not pass the ranges of the batch, and nothing else, from source to sink."""
+
+
 class MissingEntryError(CheckpointError):
     """A file of the checkpoint does not exist: it was removed, or never written."""
 
 
 class OffsetMismatchError(DeliveryError):
     """The batch overlaps what is stored, or leaves a gap after it."""
+
+
+class OverlapError(OffsetMismatchError):
+    """What is stored lies past the batch: another driver has written it, or the checkpoint is an older one."""
 
 
 class StatefulRestartError(DeliveryError):

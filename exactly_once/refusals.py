@@ -23,7 +23,13 @@ from sparkonce.exactly_once.decision import (
     ReusedBatchId,
     StatefulRestart,
 )
-from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, StatefulRestartError
+from sparkonce.exactly_once.errors import (
+    DeliveryError,
+    FencedError,
+    OffsetMismatchError,
+    OverlapError,
+    StatefulRestartError,
+)
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.fingerprint import RING
@@ -93,7 +99,7 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
         stored = "none" if decision.stored is None else str(decision.stored)
-        return OffsetMismatchError(
+        return OverlapError(
             f"{batch} is older than the last batch of this query in {store.name}, {decision.stored_batch_id}, but it "
             f"reaches past {store.name}'s offsets: {where}: stored {stored}, batch start {decision.extent.start}, "
             f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is "
@@ -128,16 +134,15 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
     else:
         overlap = f"records [{extent.start}, {min(decision.stored, extent.end)}) of it"
         missing = f"{overlap} are in {store.name} already" if winner else f"{overlap} lie before the stored offset"
-    return OffsetMismatchError(
+    kind = OverlapError if decision.is_overlap else OffsetMismatchError
+    return kind(
         f"{batch} has {what} with {store.name}'s offsets: {where}: stored {decision.stored}, batch start "
         f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. "
         + _way_out(decision, batch, snapshot, store)
     )
 
 
-def _different_batch(
-    decision: DifferentBatch, batch: Batch, snapshot: Snapshot, store: StoreName
-) -> OffsetMismatchError:
+def _different_batch(decision: DifferentBatch, batch: Batch, snapshot: Snapshot, store: StoreName) -> OverlapError:
     record, last = batch.record, decision.stored_batch_id
     why = f"another batch was written under this number: {_what_differs(batch)} differ"
     if not decision.is_known:
@@ -148,7 +153,7 @@ def _different_batch(
             ". Or sparkonce was upgraded when this batch was written and Spark had not committed it: then run the "
             "query with the previous version until it has written one more batch, and upgrade then"
         )
-    return OffsetMismatchError(
+    return OverlapError(
         f"{batch} is not past the last batch of this query in {store.name}, {last}, and {why}. {so}. "
         f"{_other_ways(batch, snapshot, store)}"
     )
@@ -194,9 +199,9 @@ def _missing_predecessor(decision: MissingPredecessor, batch: Batch, store: Stor
 
 def _diverged_predecessor(
     decision: DivergedPredecessor, batch: Batch, snapshot: Snapshot, store: StoreName
-) -> OffsetMismatchError:
+) -> OverlapError:
     last = decision.stored_batch_id
-    return OffsetMismatchError(
+    return OverlapError(
         f"{batch} does not continue from what is in {store.name}: batch {last}, the last one there, is not the one "
         "in the checkpoint: its offsets (of a file source: its files), its watermark or its time differ. So the "
         "checkpoint was restored from a copy, or the table was reverted. Rows would be duplicated, or missing. "

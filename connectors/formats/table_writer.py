@@ -176,7 +176,7 @@ class DeltaStreamWriter:
         options, schema = checked(SinkOptions.read_with_name, given), self._rows.schema
         source = find_source(FORMAT, schema, given)
         stream_sink(options, schema, replace=self._replaces, source=source)
-        if TopicTables.find(given):
+        if TopicTables.are_of(given, schema):
             TopicTables.sink_of(given, schema, replace=self._replaces)
         if options.table_name is None:
             return given

@@ -12,6 +12,9 @@ ValueT = TypeVar("ValueT")
 MAX_KEPT = 8
 """How many of a kind one process keeps, unless said otherwise."""
 
+MAX_TABLES = 2_000
+"""How many of what belongs to one table are kept: a query may write a table for each topic."""
+
 
 class LruCache(Generic[KeyT, ValueT]):
     """The most recently used objects of a kind, by key."""

@@ -8,6 +8,10 @@ other tables have theirs. Tables of which no partition has moved are not looked 
 Within a table the order is that of `connectors.sinks.stream_sink`: dead letters before rows. Tables are begun and
 finished in the order of their names. Only direct queries can do that: there a task knows which topic its rows are of
 before it reads them.
+
+A table that refuses its part stops the query, or is left out (``isolateTables`` of the source). Left out, it lacks the
+records of this batch and has no offset past them, so every later part is refused as a gap, and nothing is written twice
+or passed over: the source leaves the topic alone until the table has caught up (`Planner.without_those_behind`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -27,10 +32,10 @@ from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.sinks.batch_reports import shared_reports
 from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage, of_one_attempt, rules_of
 from sparkonce.crash_points import reach
-from sparkonce.exactly_once.batch import BatchEntry
+from sparkonce.exactly_once.batch import Batch, BatchEntry
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.errors import PlanError
 from sparkonce.offset_store.record import BatchCounts
 from sparkonce.shipping import Shipped
 
@@ -40,7 +45,7 @@ _log = logging.getLogger(__name__)
 class RangesByTopic(Protocol):
     """Divides the ranges of a task. Sent to the tasks."""
 
-    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> Mapping[str, Sequence[pa.RecordBatch]]:
+    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> Mapping[str, Iterable[pa.RecordBatch]]:
         """Return what Spark has passed to a task, divided by topic. Raises ValueError for a row that is not a range."""
 
 
@@ -56,12 +61,17 @@ class Tables(Protocol):
     def sink(self, name: str) -> StreamSink:
         """Return the sink of a table, to finish a batch that another process has begun."""
 
+    def is_isolated(self, error: Exception) -> bool:
+        """Whether an error is of one table alone, and the others go on."""
+
 
 @dataclass(frozen=True, slots=True)
 class SharedMessage(WriterCommitMessage):
     """What one task wrote into each table of which it was to read anything."""
 
     tables: Mapping[str, TaskMessage]
+    left_out: Mapping[str, str]
+    """Why tables have refused their rows."""
 
 
 class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
@@ -82,6 +92,7 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         self._ranges = ranges
         self._tables = tables
         self._sinks: dict[str, StreamSink] = {}
+        self._left_out: dict[str, str] = {}
 
     def begin(self) -> None:
         """Let each table decide about its part of the batch that Spark has logged. Raises as `StreamSink.begin`."""
@@ -89,17 +100,22 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         entry, attempt_id = self._entry(checkpoint.latest_batch_id()), str(uuid.uuid4())
         for name, topics in sorted(self._tables.of(entry.moved_topics).items()):
-            self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
+            with self._isolating(name, self._left_out):
+                self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SharedMessage:
         """Write the rows of one task, table by table."""
         begin_call()
         by_topic = self._ranges.by_topic(iterator)
-        written = {}
+        written: dict[str, TaskMessage] = {}
+        left_out = dict(self._left_out)
         for name, topics in sorted(self._tables.of(by_topic).items()):
-            rows = (batch for topic in sorted(topics) for batch in by_topic[topic])
-            written[name] = self._sink(name).write_task(rows)
-        return SharedMessage(written)
+            if name in left_out:
+                continue
+            with self._isolating(name, left_out):
+                rows = (batch for topic in sorted(topics) for batch in by_topic[topic])
+                written[name] = self._sink(name).write_task(rows)
+        return SharedMessage(written, left_out)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make each table's part visible there, unless it is already.
@@ -109,27 +125,33 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         """
         begin_call()
         entry, start = self._entry(batchId), time.monotonic()
-        written, counts = _by_table(messages), []
-        for position, (name, topics) in enumerate(sorted(self._tables.of(entry.moved_topics).items())):
+        written, left_out, counts = _by_table(messages), _left_out(messages), []
+        tables = self._tables.of(entry.moved_topics)
+        for position, (name, topics) in enumerate(sorted(tables.items())):
             own = written.pop(name, [])
+            if name in left_out:
+                self._undo(name, entry, own, topics, every_task_answered=True)
+                continue
             if not own:
-                raise DeliveryError(
+                raise PlanError(
                     f"batch {batchId} reads {', '.join(sorted(topics))}, and no task was told to: with "
                     "handOver=ranges, no operator between source and sink may drop rows (filter, limit, sample). "
                     "Remove that operator, or set handOver=rows on the source"
                 )
             if position > 0:
                 reach(SinkPoint.BETWEEN_TARGETS, batchId, name)
-            sink = self._tables.sink(name)
-            batch = sink.batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), topics)
-            counts.append(sink.finish_batch(batch, own))
+            with self._isolating(name, left_out):
+                counts.append(self._tables.sink(name).finish_batch(self._batch(name, entry, own, topics), own))
+            if name in left_out:
+                self._undo(name, entry, own, topics, every_task_answered=True)
         assert not written, "tasks only write what the batch reads"
+        for name, why in sorted(left_out.items()):
+            _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, why)
         if counts:
             total = reduce(BatchCounts.of_tasks, counts)
-            _log.info(
-                "%s: batch %d: %d tables in %.1f s", self._format_name, batchId, len(counts), time.monotonic() - start
-            )
-            shared_reports().add(batch.record, total)
+            seconds = time.monotonic() - start
+            _log.info("%s: batch %d: %d tables in %.1f s", self._format_name, batchId, len(counts), seconds)
+            shared_reports().add(entry.query_id, batchId, total)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Clean up after a failed batch in each table where its part did not land."""
@@ -146,9 +168,28 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             )
             return
         for name, own in sorted(written.items()):
-            sink = self._tables.sink(name)
-            batch = sink.batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), tables[name])
-            sink.abort_batch(batch, own, every_task_answered=None not in messages)
+            self._undo(name, entry, own, tables[name], every_task_answered=None not in messages)
+
+    @contextmanager
+    def _isolating(self, name: str, left_out: dict[str, str]) -> Iterator[None]:
+        """Note an error as the reason why a table is left out, if it is of that table alone."""
+        try:
+            yield
+        except Exception as error:
+            if not self._tables.is_isolated(error):
+                raise
+            left_out[name] = f"{type(error).__name__}: {error}"
+
+    def _batch(self, name: str, entry: BatchEntry, own: Sequence[TaskMessage], topics: Set[str]) -> Batch:
+        return self._tables.sink(name).batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), topics)
+
+    def _undo(
+        self, name: str, entry: BatchEntry, own: Sequence[TaskMessage], topics: Set[str], *, every_task_answered: bool
+    ) -> None:
+        """Remove what tasks have written for a table, unless its part has landed."""
+        if own:
+            batch = self._batch(name, entry, own, topics)
+            self._tables.sink(name).abort_batch(batch, own, every_task_answered=every_task_answered)
 
     def _entry(self, batch_id: int) -> BatchEntry:
         return BatchEntry.read(Checkpoint.open(self._checkpoint, self._storage_options), batch_id, reads_ranges=True)
@@ -166,3 +207,13 @@ def _by_table(messages: Sequence[WriterCommitMessage | None]) -> dict[str, list[
             for name, own in message.tables.items():
                 found.setdefault(name, []).append(own)
     return {name: of_one_attempt(own) for name, own in found.items()}
+
+
+def _left_out(messages: Iterable[WriterCommitMessage | None]) -> dict[str, str]:
+    """Return why tables have refused their rows, in a task or before."""
+    return {
+        name: why
+        for message in messages
+        if isinstance(message, SharedMessage)
+        for name, why in message.left_out.items()
+    }
