@@ -27,6 +27,8 @@ _OnlyKafkaSource = TypedDict(
         "endingTimestamp": str,
         "endingOffsetsByTimestamp": str,
         "endingOffsets": str,
+        "isolateTables": bool,
+        "untilOffsets": str,
         "source": str,
         "maxOffsetsPerTrigger": int,
         "minOffsetsPerTrigger": int,
