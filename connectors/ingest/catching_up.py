@@ -119,13 +119,14 @@ class CatchingUp:
 
     def _is_behind(self, flow: Flow, source: str, until: Positions) -> bool:
         try:
-            stored = self._store_of(flow).read(source, until)
+            stored = self.store_of(flow).read(source, until)
         except OffsetStoreError as error:
             _log.info("%s: %s", flow, error)
             return True
         return any(stored.get(tp, position.origin) < position.next for tp, position in until.items())
 
-    def _store_of(self, flow: Flow) -> OffsetStore:
+    def store_of(self, flow: Flow) -> OffsetStore:
+        """Return where the offsets of a table with a path are stored."""
         key = f"delta:{flow.path}", flow.app_id
         return self._stores.get(key, lambda: open_store(*key, self._storage or None))
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from sparkonce.connectors.ingest.routing import Flow
 from sparkonce.exactly_once.checkpoint import Checkpoint
-from sparkonce.offset_store import open_store
-from sparkonce.offset_store.offsets import SourceOffset, is_ours
+from sparkonce.offset_store import OffsetStore, OffsetStoreError
+from sparkonce.offset_store.offsets import SourceOffset, TopicPartition, is_ours
 
 
 def committed(checkpoint: str, storage: Mapping[str, str]) -> list[SourceOffset]:
@@ -25,48 +25,48 @@ def committed(checkpoint: str, storage: Mapping[str, str]) -> list[SourceOffset]
     return _last_in(checkpoint, storage, "commits")
 
 
-def planned(checkpoint: str, storage: Mapping[str, str]) -> list[SourceOffset]:
-    """Return where our sources stand after the last batch that was planned. Raises CheckpointError as `committed`."""
-    return _last_in(checkpoint, storage, "offsets")
+def usable(
+    flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None], existing: Collection[str]
+) -> Flow:
+    """Return a flow with the first checkpoint that its query can go on with, or a new one.
 
-
-def usable(flow: Flow, storage: Mapping[str, str], existing: Collection[str]) -> Flow:
-    """Return a flow with the checkpoint that its query can begin with. Raises CheckpointError if one is unreadable."""
-    topics = set(existing)
-    if not flow.is_shared or "subscribePattern" not in flow.source:
-        return flow
-    return _first(flow, storage, lambda ends: all(tp.topic in topics for end in ends for tp in end.positions))
-
-
-def usable_again(flow: Flow, storage: Mapping[str, str]) -> Flow:
-    """Return a flow of one table, which a shared query may have written, with a checkpoint that is not behind it.
+    ``store_of`` returns where the offsets of a topic are stored, ``existing`` are the topics that its pattern matches.
 
     Raises:
-        CheckpointError, OffsetStoreError: if a checkpoint, or the table, cannot be read.
+        CheckpointError: if a checkpoint cannot be read.
     """
-    if flow.path is None or Checkpoint.open(flow.checkpoint, storage).is_stateful():
+    if Checkpoint.open(flow.checkpoint, storage).is_stateful():  # begun anew, it would lack its state
         return flow
-    store = open_store(f"delta:{flow.path}", flow.app_id, storage or None)
+    number, checkpoint = 1, flow.checkpoint
+    while not all(_can_go_on(flow, end, store_of, existing) for end in _last_in(checkpoint, storage, "offsets")):
+        number += 1
+        checkpoint = f"{flow.checkpoint}-{number}"
+    return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
 
-    def is_not_behind(ends: list[SourceOffset]) -> bool:
-        return not any(
-            at > end.positions[tp].next for end in ends for tp, at in store.read(end.source, end.positions).items()
-        )
 
-    return _first(flow, storage, is_not_behind)
+def _can_go_on(
+    flow: Flow, end: SourceOffset, store_of: Callable[[str], OffsetStore | None], existing: Collection[str]
+) -> bool:
+    """Whether a query can go on behind ``end``: its topics exist, and no table has more than that."""
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for tp in end.positions:
+        by_topic.setdefault(tp.topic, []).append(tp)
+    if flow.is_shared and "subscribePattern" in flow.source and not by_topic.keys() <= set(existing):
+        return False
+    for topic, own in by_topic.items():
+        store = store_of(topic)
+        try:
+            stored = {} if store is None else store.read(end.source, own)
+        except OffsetStoreError:
+            continue
+        if any(at > end.positions[tp].next for tp, at in stored.items()):
+            return False
+    return True
 
 
 def was_shared(checkpoints: str, storage: Mapping[str, str], prefix: str) -> bool:
     """Whether any shared query has had a checkpoint in this folder. Raises CheckpointError if it cannot be read."""
     return any(info.base_name.startswith(prefix) for info in Checkpoint.open(checkpoints, storage).entries("."))
-
-
-def _first(flow: Flow, storage: Mapping[str, str], is_usable: Callable[[list[SourceOffset]], bool]) -> Flow:
-    number, checkpoint = 1, flow.checkpoint
-    while not is_usable(planned(checkpoint, storage)):
-        number += 1
-        checkpoint = f"{flow.checkpoint}-{number}"
-    return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
 
 
 def _last_in(checkpoint: str, storage: Mapping[str, str], folder: str) -> list[SourceOffset]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 from pyspark.sql import SparkSession
 
 from sparkonce.connectors.ingest.catching_up import CatchingUp
-from sparkonce.connectors.ingest.checkpoints import committed, usable, usable_again, was_shared
+from sparkonce.connectors.ingest.checkpoints import committed, usable, was_shared
 from sparkonce.connectors.ingest.compacting import Compactor, is_due
 from sparkonce.connectors.ingest.query import (
     batch_of,
@@ -44,6 +44,7 @@ from sparkonce.connectors.values.options import VALUE
 from sparkonce.connectors.values.registered import columns_of_latest
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.notebook import table
+from sparkonce.offset_store import OffsetStore
 from sparkonce.offset_store.offsets import SourceOffset
 
 if TYPE_CHECKING:
@@ -224,9 +225,8 @@ class Ingestion:
     def _compare(self, shared: Flow, ends: Sequence[SourceOffset]) -> None:
         """Compare the tables of a shared query with where it stands."""
         if ends:
-            own = {flow.topics: flow for flow in self._tables.values() if flow.query == shared.name}
             for end in ends:
-                self._catching_up.compare(end, own)
+                self._catching_up.compare(end, self._tables_of(shared))
 
     def _begin_again_behind(self) -> None:
         """With availableNow: read on once all tables have caught up; end with the reason if one does not."""
@@ -363,11 +363,20 @@ class Ingestion:
         storage = self._settings.storage
         if flow.is_shared:
             self._catching_up.stop()  # where they end is where a query stood that is not there any more
-            flow = usable(flow, storage, self._existing)
-            self._compare(flow, committed(flow.checkpoint, storage))
-        elif was_shared(self._settings.checkpoint, storage, SHARED):
-            flow = usable_again(flow, storage)
-        return flow
+            tables = self._tables_of(flow)
+            found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)), self._existing)
+            self._compare(found, committed(found.checkpoint, storage))
+            return found
+        if not was_shared(self._settings.checkpoint, storage, SHARED):
+            return flow
+        return usable(flow, storage, lambda _: self._store_of(flow), ())
+
+    def _store_of(self, flow: Flow | None) -> OffsetStore | None:
+        return None if flow is None or flow.path is None else self._catching_up.store_of(flow)
+
+    def _tables_of(self, shared: Flow) -> dict[str, Flow]:
+        """Return the tables of a shared query, by topic."""
+        return {flow.topics: flow for flow in self._tables.values() if flow.query == shared.name}
 
     def _is_due(self, flow: Flow, now_s: float) -> bool:
         restart = self._restarts.get(flow.name)
@@ -395,7 +404,7 @@ class Ingestion:
         running.batch = batch
         if not is_due(flow.compact_every, before, batch):
             return
-        for each in [flow] if not flow.is_shared else [own for own in self._tables.values() if own.query == flow.name]:
+        for each in self._tables_of(flow).values() if flow.is_shared else [flow]:
             self._compact(each)
 
     def _compact(self, flow: Flow) -> None:

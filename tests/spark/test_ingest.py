@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -304,3 +305,34 @@ def test_a_table_that_refuses_holds_up_no_other_and_catches_up_once_it_is_mended
     for name in ("good", "bad"):
         assert ids(tmp_path / name) == [*range(20)]
         assert main(["audit", str(tmp_path / name)]) == 0
+
+
+def test_tables_move_into_one_query_and_back_and_a_topic_may_go(
+    spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path
+) -> None:
+    names = {letter: topics.create(1, f"{prefix}{letter}") for letter in "abc"}
+    own = {"tables": [IngestTable(topics=name, path=f"{tmp_path}/{letter}") for letter, name in names.items()]}
+    together = {"topic_pattern": f"^{prefix}(.*)$", "path": f"{tmp_path}/{{1}}"}
+    # An older one has named them so: after the topics, with a checkpoint each.
+    own["tables"] = [replace(each, name=str(each.topics)) for each in own["tables"]]
+
+    def run(count: int, **rule: Any) -> list[str]:
+        for name in names.values():
+            topics.produce(name, values(name, 10, count - 10))
+        made = start(spark, topics, tmp_path, **rule)
+        assert made.awaitTermination(DEADLINE_S)
+        for letter, name in names.items():
+            assert stored(tmp_path / letter) == sorted(values(name, count))
+        return sorted({query.id for query in made.queries.values()})
+
+    assert len(run(10, **own)) == 3
+    (shared,) = run(20, **together)
+    assert run(30, **together) == [shared], "its checkpoint is there"
+    run(40, **own)
+    (again,) = run(50, **together)
+    assert again != shared, "its checkpoint is behind the tables"
+    topics.delete(names.pop("c"))
+    (another,) = run(60, **together)
+    assert another != again
+    for letter in "ab":
+        assert main(["audit", str(tmp_path / letter)]) == 0
