@@ -30,9 +30,12 @@ from sparkonce.exactly_once.errors import (
 )
 from sparkonce.offset_store.by_topic import TopicNames
 from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
 from sparkonce.options import OptionError
 
 APP_ID = "appid"
+AT_ONCE = 16
+"""How many tables of an object store are looked at, and written, at once."""
 _NAMES = (PATH, "deadletters", "offsetstore")
 """Options that may have ``{topic}`` or a group, in lower case."""
 _OF_THE_QUERY = (
@@ -97,6 +100,12 @@ class TopicTables:
             raise OptionError(f"{FORMAT}: outputMode complete cannot be combined with a table for each topic")
         tables = cls(given, schema, isolates=source.options.isolate_tables)
         return SharedBatchSink(FORMAT, options.checkpoint, options.storage_options, source, tables)
+
+    @property
+    def at_once(self) -> int:
+        """See `Tables`."""
+        path = next(text for name, text in self._given.items() if name.lower() == PATH)
+        return 1 if Location.parse(path).is_local else AT_ONCE
 
     def of(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
         """See `Tables`."""

@@ -6,8 +6,8 @@ and commits as the table of a query does that reads nothing else, and after any 
 other tables have theirs. Tables of which no partition has moved are not looked at.
 
 Within a table the order is that of `connectors.sinks.stream_sink`: dead letters before rows. Tables are begun and
-finished in the order of their names. Only direct queries can do that: there a task knows which topic its rows are of
-before it reads them.
+finished in the order of their names, on object stores several at once. Only direct queries can do that: there a task
+knows which topic its rows are of before it reads them.
 
 A table that refuses its part stops the query, or is left out (``isolateTables`` of the source). Left out, it lacks the
 records of this batch and has no offset past them, so every later part is refused as a gap, and nothing is written twice
@@ -19,7 +19,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -51,6 +52,10 @@ class RangesByTopic(Protocol):
 
 class Tables(Protocol):
     """The tables of a query, by name. Sent to the tasks."""
+
+    @property
+    def at_once(self) -> int:
+        """How many tables are looked at and written at once: 1 where a store answers at once, as a disk does."""
 
     def of(self, topics: Iterable[str]) -> Mapping[str, Set[str]]:
         """Return the tables of some topics, and which of these go into each."""
@@ -99,9 +104,12 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         begin_call()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         entry, attempt_id = self._entry(checkpoint.latest_batch_id()), str(uuid.uuid4())
-        for name, topics in sorted(self._tables.of(entry.moved_topics).items()):
+
+        def begin(name: str, topics: Set[str]) -> None:
             with self._isolating(name, self._left_out):
                 self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
+
+        self._each_table(self._tables.of(entry.moved_topics), begin)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SharedMessage:
         """Write the rows of one task, table by table."""
@@ -125,28 +133,30 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         """
         begin_call()
         entry, start = self._entry(batchId), time.monotonic()
-        written, left_out, counts = _by_table(messages), _left_out(messages), []
-        tables = self._tables.of(entry.moved_topics)
-        for position, (name, topics) in enumerate(sorted(tables.items())):
-            own = written.pop(name, [])
-            if name in left_out:
-                self._undo(name, entry, own, topics, every_task_answered=True)
-                continue
-            if not own:
+        written, left_out, tables = _by_table(messages), _left_out(messages), self._tables.of(entry.moved_topics)
+        for name, topics in tables.items():
+            if name not in written and name not in left_out:
                 raise PlanError(
                     f"batch {batchId} reads {', '.join(sorted(topics))}, and no task was told to: with "
                     "handOver=ranges, no operator between source and sink may drop rows (filter, limit, sample). "
                     "Remove that operator, or set handOver=rows on the source"
                 )
-            if position > 0:
-                reach(SinkPoint.BETWEEN_TARGETS, batchId, name)
-            with self._isolating(name, left_out):
-                counts.append(self._tables.sink(name).finish_batch(self._batch(name, entry, own, topics), own))
+        assert written.keys() <= tables.keys(), "tasks only write what the batch reads"
+        counts: list[BatchCounts] = []
+        first = min(tables, default="")
+
+        def finish(name: str, topics: Set[str]) -> None:
+            own = written.get(name, [])
+            if name not in left_out:
+                if name != first:
+                    reach(SinkPoint.BETWEEN_TARGETS, batchId, name)
+                with self._isolating(name, left_out):
+                    counts.append(self._tables.sink(name).finish_batch(self._batch(name, entry, own, topics), own))
             if name in left_out:
+                _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, left_out[name])
                 self._undo(name, entry, own, topics, every_task_answered=True)
-        assert not written, "tasks only write what the batch reads"
-        for name, why in sorted(left_out.items()):
-            _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, why)
+
+        self._each_table(tables, finish)
         if counts:
             total = reduce(BatchCounts.of_tasks, counts)
             seconds = time.monotonic() - start
@@ -169,6 +179,25 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             return
         for name, own in sorted(written.items()):
             self._undo(name, entry, own, tables[name], every_task_answered=None not in messages)
+
+    def _each_table(self, tables: Mapping[str, Set[str]], do: Callable[[str, Set[str]], None]) -> None:
+        """Do something for each table, in the order of their names; several at once where each waits for its store.
+
+        Raises what the first one raises, once all that have begun are done.
+        """
+        in_order = sorted(tables.items())
+        if self._tables.at_once == 1:
+            for name, topics in in_order:
+                do(name, topics)
+            return
+        with ThreadPoolExecutor(self._tables.at_once) as pool:
+            running = [pool.submit(do, name, topics) for name, topics in in_order]
+            try:
+                for each in running:
+                    each.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
     @contextmanager
     def _isolating(self, name: str, left_out: dict[str, str]) -> Iterator[None]:

@@ -51,6 +51,7 @@ class ByHand:
         self.refusing: dict[str, str] = {}
         """The topics whose tables refuse their rows, and when: begin, write or finish."""
         self.isolates = False
+        self.at_once = 1
 
     def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> dict[str, Iterable[pa.RecordBatch]]:
         return {(topic := batch["topic"][0].as_py()): self._read(topic, batch) for batch in handed_over}
@@ -144,10 +145,12 @@ def rows(topic: str, start: int, end: int) -> pa.RecordBatch:
 FIRST, SECOND = {"a": 4, "b": 2}, {"a": 7, "b": 2, "c": 3}
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
 def test_each_table_has_what_moved_and_others_are_not_looked_at(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at_once: int
 ) -> None:
     pipeline = Pipeline(tmp_path)
+    pipeline.tables.at_once = at_once
     for batch_id, ends in enumerate((FIRST, SECOND)):
         pipeline.run(batch_id, ends)
     assert pipeline.found() == {"a": [*range(7)], "b": [0, 1], "c": [0, 1, 2]}
