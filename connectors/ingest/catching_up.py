@@ -13,12 +13,12 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.connectors.ingest.restarts import Restart
-from sparkonce.connectors.ingest.routing import Flow
+from sparkonce.connectors.ingest.routing import EARLIEST, Flow
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.runtime.failures import explain
@@ -81,14 +81,14 @@ class CatchingUp:
         """The tables whose queries have failed and were not started again yet, and why."""
         return [(each.flow, each.why) for each in self._behind.values() if each.why and each.query is None]
 
-    def compare(self, ends: SourceOffset, flows: Mapping[str, Flow]) -> None:
-        """Compare the tables of the topics that have moved with where their shared query stands."""
+    def compare(self, ends: SourceOffset, flows: Mapping[str, Flow], waiting: Collection[str] = ()) -> None:
+        """Compare tables with where their shared query stands: those of topics that have moved, or are ``waiting``."""
         by_topic: dict[str, dict[TopicPartition, Position]] = {}
         for tp, position in ends.positions.items():
             by_topic.setdefault(tp.topic, {})[tp] = position
         for topic, until in by_topic.items():
             flow = flows.get(topic)
-            if flow is None or topic in self._behind or self._seen.get(topic) == until:
+            if flow is None or topic in self._behind or (self._seen.get(topic) == until and topic not in waiting):
                 continue
             if self._is_behind(flow, ends.source, until):
                 _log.warning("%s: the table is behind the query of the others, and catches up by its own", flow)
@@ -133,10 +133,12 @@ class CatchingUp:
     def _flow_of(self, behind: _Behind) -> Flow:
         """Return the query of a table: from its offsets to where the shared query stands, and no further."""
         flow, until = behind.flow, behind.until
+        # Of a table that has nothing any more: from its topic's beginning, which is known to be there only if it is 0.
+        from_start = flow.source["startingOffsets"] == EARLIEST
         chosen = {
-            "assign": _text({topic: sorted(at) for topic, at in _by_number(until, "next").items()}),
-            "startingOffsets": _text(_by_number(until, "origin")),
-            "untilOffsets": _text(_by_number(until, "next")),
+            "assign": _text({topic: sorted(at) for topic, at in _by_number(until, lambda at: at.next).items()}),
+            "startingOffsets": _text(_by_number(until, lambda at: -2 if at.origin and from_start else at.origin)),
+            "untilOffsets": _text(_by_number(until, lambda at: at.next)),
         }
         others = {name: text for name, text in flow.source.items() if name not in ("subscribe", "subscribePattern")}
         checkpoint = f"{self._checkpoints}/{flow.name}-{uuid.uuid4().hex[:8]}"
@@ -164,10 +166,10 @@ def _is_due(restart: Restart | None, now_s: float) -> bool:
     return restart is None or now_s >= restart.due_s
 
 
-def _by_number(positions: Positions, what: str) -> dict[str, dict[int, int]]:
+def _by_number(positions: Positions, offset: Callable[[Position], int]) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for tp, position in positions.items():
-        found.setdefault(tp.topic, {})[tp.partition] = getattr(position, what)
+        found.setdefault(tp.topic, {})[tp.partition] = offset(position)
     return found
 
 

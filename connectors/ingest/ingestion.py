@@ -34,7 +34,7 @@ from sparkonce.connectors.ingest.query import (
 from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
 from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
-from sparkonce.connectors.ingest.topics import existing_topics
+from sparkonce.connectors.ingest.topics import existing_topics, waiting_topics
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
 from sparkonce.connectors.runtime.active_session import active_in_thread
@@ -76,6 +76,8 @@ class _Running:
     query: StreamingQuery
     batch: int | None = None
     """The batch up to which compactions were considered."""
+    compared: int = -1
+    """The batch up to which the tables of a shared query were compared."""
     under_way: bool = False
     ended: bool = False
 
@@ -219,14 +221,22 @@ class Ingestion:
             self._end_by(f"a query cannot be started: {explain(error)}", error)
 
     def _find_behind(self, running: _Running) -> None:
-        if running.flow.is_shared:
+        """Compare the tables of a shared query with where it stands, once for each batch."""
+        batch = batch_of(running.query)
+        if running.flow.is_shared and batch != running.compared:
+            running.compared = batch
             self._compare(running.flow, ends_of(running.query))
 
+    def _find_waiting(self) -> None:
+        """Compare the tables of topics that have records which no batch reads, as after a table was restored."""
+        for running in self._running.values():
+            for end in ends_of(running.query) if running.flow.is_shared and not running.ended else ():
+                waiting = waiting_topics(running.flow, end)
+                self._catching_up.compare(end, self._tables_of(running.flow), waiting)
+
     def _compare(self, shared: Flow, ends: Sequence[SourceOffset]) -> None:
-        """Compare the tables of a shared query with where it stands."""
-        if ends:
-            for end in ends:
-                self._catching_up.compare(end, self._tables_of(shared))
+        for end in ends:
+            self._catching_up.compare(end, self._tables_of(shared))
 
     def _begin_again_behind(self) -> None:
         """With availableNow: read on once all tables have caught up; end with the reason if one does not."""
@@ -307,7 +317,7 @@ class Ingestion:
         return any(route.finds_topics for route in self._routes)
 
     def _find_new_topics(self) -> None:
-        if not self._finds_topics:
+        if not self._finds_topics and not any(each.flow.is_shared for each in self._running.values()):
             return
         now = time.monotonic()
         if now - self._topics_at < self._settings.topic_interval_s:
@@ -315,6 +325,7 @@ class Ingestion:
         self._topics_at = now
         try:
             self._find_flows()
+            self._find_waiting()
         except (ConnectionError, KafkaError) as error:
             _log.warning("new topics cannot be looked for now: %s", error)
         except Exception as error:

@@ -47,6 +47,8 @@ SHARED = "tables-"
 NOTHING_FORBIDS = "nothing forbids it"
 _NOT_IN_TABLES = re.compile(r"[^A-Za-z0-9_]")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+_NOT_IN_TEMPLATES = re.compile(r"(\{[^{}]*\})|[^A-Za-z0-9._-]")
+"""As `_NOT_IN_NAMES`, but for what a topic is filled into."""
 _SAMPLE = "topic"
 _FORMATS, _BY_SCHEMA = frozenset({"valueformat", "keyformat"}), frozenset({AVRO, PROTOBUF, JSON_SCHEMA})
 _OWN_OF_SOURCE = {
@@ -182,7 +184,8 @@ class Route:
     def _shared_flow(self, name: str) -> Flow:
         """Return the flow that is the query of all tables: paths and appId are those of a topic once it is known."""
         given, settings, flow = self._given, self._settings, self._flow(None)
-        app_id = given.table_app_id or (f"{settings.app_id}.{given.name}" if given.name else settings.app_id)
+        named = "" if given.name is None else "." + _NOT_IN_TEMPLATES.sub(lambda found: found[1] or "_", given.name)
+        app_id = given.table_app_id or f"{settings.app_id}{named}"
         return replace(
             flow,
             name=name,

@@ -7,6 +7,7 @@ a hundred steps, after which all is mended and the queries run until nothing is 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -91,7 +92,9 @@ class World:
         self.refused += self.pipeline.stored() != self.pipeline.reached
 
     def look(self) -> None:
-        self.catching_up.compare(self.offset(self.pipeline.reached), self.flows)
+        reached = self.pipeline.reached
+        waiting = [topic for topic, end in self.log.items() if end > reached.get(topic, 0)]
+        self.catching_up.compare(self.offset(reached), self.flows, waiting)
         self.catching_up.look()
         self.catching_up.look()
 
@@ -106,7 +109,7 @@ class World:
         folder.mkdir(parents=True)
         own = Pipeline(folder)
         own.tables.root, own.tables.refusing = self.root, self.pipeline.tables.refusing
-        at = self.pipeline.stored()[topic] or origin
+        at = self.pipeline.stored()[topic] or max(origin, 0)
         own.begin_query(f"own {self.starts}", {topic: at})
         batch_id = 0
         while at < until:
@@ -130,6 +133,8 @@ class World:
             self.begin_process()
         elif what == 4 and self.random.random() < 0.3:
             self.lose_checkpoint()
+        elif what == 4 and self.pipeline.reached.get(topic, 0) > self.pipeline.origins.get(topic, 0):
+            shutil.rmtree(self.root / topic, ignore_errors=True)
         elif what <= 6:
             self.log[topic] += self.random.randint(1, 5)
         elif what <= 8:
@@ -181,7 +186,7 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     assert found.app_id == "app.a"
     assert {name: found.source[name] for name in ("assign", "startingOffsets", "untilOffsets")} == {
         "assign": '{"a": [0]}',
-        "startingOffsets": '{"a": {"0": 3}}',
+        "startingOffsets": '{"a": {"0": -2}}',
         "untilOffsets": '{"a": {"0": 7}}',
     }
     assert "subscribe" not in found.source

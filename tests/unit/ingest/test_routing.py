@@ -261,6 +261,9 @@ def test_one_query_writes_the_tables_of_an_entry() -> None:
     assert query.sink["deadLetters"] == "table:/dead/{1}"
     assert query.checkpoint == query.sink["checkpointLocation"] == f"/checkpoints/{query.name}"
     assert query.query_name == f"shop.{query.name}"
+    (odd,) = queries_of(topics="a", path="/tables/{topic}", name="of x/{topic}")
+    (flow,) = made(topics="a", path="/tables/{topic}", name="of x/{topic}")
+    assert (odd.app_id, flow.app_id) == ("shop.of_x_{topic}", "shop.of_x_a")
     (named,) = queries_of(topics="a,b", path="/tables/{topic}")
     assert (named.app_id, named.source["subscribe"]) == ("shop", "a,b")
     (fewer,) = queries_of(topics="a", path="/tables/{topic}")
