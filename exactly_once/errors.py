@@ -26,9 +26,10 @@ class MissingEntryError(CheckpointError):
 class OffsetMismatchError(DeliveryError):
     """The batch overlaps what is stored, or leaves a gap after it."""
 
-
-class OverlapError(OffsetMismatchError):
-    """What is stored lies past the batch: another driver has written it, or the checkpoint is an older one."""
+    def __init__(self, message: str, *, is_overlap: bool = False) -> None:
+        """``is_overlap``: whether another driver wrote what is stored, or the checkpoint is an older one."""
+        super().__init__(message)
+        self.is_overlap = is_overlap
 
 
 class StatefulRestartError(DeliveryError):

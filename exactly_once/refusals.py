@@ -27,7 +27,6 @@ from sparkonce.exactly_once.errors import (
     DeliveryError,
     FencedError,
     OffsetMismatchError,
-    OverlapError,
     StatefulRestartError,
 )
 from sparkonce.offset_store.administration import CommitEntry
@@ -99,13 +98,14 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
         stored = "none" if decision.stored is None else str(decision.stored)
-        return OverlapError(
+        return OffsetMismatchError(
             f"{batch} is older than the last batch of this query in {store.name}, {decision.stored_batch_id}, but it "
             f"reaches past {store.name}'s offsets: {where}: stored {stored}, batch start {decision.extent.start}, "
             f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is "
             f"older than {store.name}: restored from a copy, or part of it deleted"
             f"{_PARTLY_REFUSED if (store.spec or '').startswith('group:') else ''}. "
-            f"{_begin_at_stored(batch, snapshot, store)}"
+            f"{_begin_at_stored(batch, snapshot, store)}",
+            is_overlap=True,
         )
     if isinstance(decision, StatefulRestart):
         return StatefulRestartError(
@@ -134,15 +134,17 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
     else:
         overlap = f"records [{extent.start}, {min(decision.stored, extent.end)}) of it"
         missing = f"{overlap} are in {store.name} already" if winner else f"{overlap} lie before the stored offset"
-    kind = OverlapError if decision.is_overlap else OffsetMismatchError
-    return kind(
+    return OffsetMismatchError(
         f"{batch} has {what} with {store.name}'s offsets: {where}: stored {decision.stored}, batch start "
         f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. "
-        + _way_out(decision, batch, snapshot, store)
+        + _way_out(decision, batch, snapshot, store),
+        is_overlap=decision.is_overlap,
     )
 
 
-def _different_batch(decision: DifferentBatch, batch: Batch, snapshot: Snapshot, store: StoreName) -> OverlapError:
+def _different_batch(
+    decision: DifferentBatch, batch: Batch, snapshot: Snapshot, store: StoreName
+) -> OffsetMismatchError:
     record, last = batch.record, decision.stored_batch_id
     why = f"another batch was written under this number: {_what_differs(batch)} differ"
     if not decision.is_known:
@@ -153,9 +155,10 @@ def _different_batch(decision: DifferentBatch, batch: Batch, snapshot: Snapshot,
             ". Or sparkonce was upgraded when this batch was written and Spark had not committed it: then run the "
             "query with the previous version until it has written one more batch, and upgrade then"
         )
-    return OverlapError(
+    return OffsetMismatchError(
         f"{batch} is not past the last batch of this query in {store.name}, {last}, and {why}. {so}. "
-        f"{_other_ways(batch, snapshot, store)}"
+        f"{_other_ways(batch, snapshot, store)}",
+        is_overlap=True,
     )
 
 
@@ -199,13 +202,14 @@ def _missing_predecessor(decision: MissingPredecessor, batch: Batch, store: Stor
 
 def _diverged_predecessor(
     decision: DivergedPredecessor, batch: Batch, snapshot: Snapshot, store: StoreName
-) -> OverlapError:
+) -> OffsetMismatchError:
     last = decision.stored_batch_id
-    return OverlapError(
+    return OffsetMismatchError(
         f"{batch} does not continue from what is in {store.name}: batch {last}, the last one there, is not the one "
         "in the checkpoint: its offsets (of a file source: its files), its watermark or its time differ. So the "
         "checkpoint was restored from a copy, or the table was reverted. Rows would be duplicated, or missing. "
-        f"{_other_ways(batch, snapshot, store, may_revert=False)}"
+        f"{_other_ways(batch, snapshot, store, may_revert=False)}",
+        is_overlap=True,
     )
 
 

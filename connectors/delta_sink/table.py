@@ -323,7 +323,7 @@ class ResultTable(SnapshotSource):
         where = self._options.table
         check_keeps_transaction_ids(where, dict(facts.configuration))
         check_commits(where, self._options.storage_options)
-        problems = refusals(facts, replace=self.replaces)
+        problems = refusals(facts, replace=self.replaces, checked=self._options.checked_rules)
         if problems:
             keeps_rows = self.replaces and facts.is_append_only
             instead = "append to it, or write to another table" if keeps_rows else _INSTEAD

@@ -24,7 +24,7 @@ from sparkonce.exactly_once.errors import (
     DeliveryError,
     FencedError,
     InternalError,
-    OverlapError,
+    OffsetMismatchError,
     PlanError,
     UnknownOutcomeError,
 )
@@ -43,7 +43,6 @@ _OF_THE_QUERY = (
     ConnectionError,
     FencedError,
     InternalError,
-    OverlapError,
     PlanError,
     TimeoutError,
     UnknownOutcomeError,
@@ -137,6 +136,8 @@ class TopicTables:
 
 def is_of_one_table(error: Exception) -> bool:
     """Whether an error of one table says nothing about the others."""
+    if isinstance(error, OffsetMismatchError) and error.is_overlap:
+        return False
     return isinstance(error, _OF_A_TABLE) and not isinstance(error, _OF_THE_QUERY)
 
 

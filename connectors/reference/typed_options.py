@@ -200,6 +200,7 @@ class _OnlyDeltaSink(TypedDict, total=False):
     partitionBy: str
     mergeSchema: bool
     createTable: bool
+    checkedRules: str
     table: str
     coveredTwice: bool
     beginsLate: bool

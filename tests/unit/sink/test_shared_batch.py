@@ -26,7 +26,7 @@ from sparkonce.connectors.sinks.target import Task
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.batch import BatchEntry
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.errors import DeliveryError, OverlapError
+from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store import DeltaOffsetStore
@@ -245,5 +245,5 @@ def test_a_table_that_another_driver_writes_stops_the_batch(tmp_path: Path) -> N
     other.begin_query("another", FIRST)
     other.run(0, {"a": 6, "b": 2})
     pipeline.begin_query("q", FIRST)
-    with pytest.raises(OverlapError, match="and another batch was written under this number"):
+    with pytest.raises(OffsetMismatchError, match="and another batch was written under this number"):
         pipeline.run(0, {"a": 5, "b": 3})
