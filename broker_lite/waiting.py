@@ -6,8 +6,9 @@ completes the promise runs the handler's next step, in the same call. An `asynci
 the loop (eager tasks need Python 3.12), and cannot adopt a coroutine that has begun. So handlers await promises and
 each other, and nothing of asyncio's.
 
-A client that goes ends its handlers only where they wait for its sake, such as for new records: nothing else is
-interrupted, so that a change is complete, and what was appended is completed as well.
+A client that goes ends its handlers only where they wait for its sake, such as for new records, or for their next turn
+between two items of a request: nothing else is interrupted, so that the change of an item is complete, and what was
+appended is completed as well.
 """
 
 from __future__ import annotations

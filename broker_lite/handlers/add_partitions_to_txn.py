@@ -94,7 +94,10 @@ def _add(
 
 
 def _place_error(broker: Broker, request: Request, name: str, index: int, by_client: bool) -> ErrorCode:
-    if by_client and not authorized(broker, request, Operation.WRITE, ResourceType.TOPIC, name):
+    # As in Kafka, whatever a client is allowed: its transaction writes no markers into internal topics.
+    if by_client and (
+        broker.is_internal(name) or not authorized(broker, request, Operation.WRITE, ResourceType.TOPIC, name)
+    ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = broker.topic(name)
     if topic is None or not 0 <= index < topic.partition_count:

@@ -13,12 +13,15 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 async def handle(broker: Broker, request: Request) -> Body:
     """Delete groups without members, and their offsets; a client that goes ends this between two groups."""
-    wanted = request.message()
-    errors = []
+    wanted, partitions = request.message(), broker.groups.partitions
+    errors: list[tuple[str, ErrorCode]] = []
+    deleted_in: dict[str, int | None] = {}
     for group_id in wanted.groups_names:
         errors.append((group_id, _delete(broker, request, group_id)))
+        if errors[-1][1] is ErrorCode.NONE:
+            deleted_in[group_id] = partitions.epoch_now(group_id)
         await broker.turns.spend(request, WRITTEN)
-    unsafe = await broker.groups.partitions.safe(wanted.groups_names)
+    unsafe = await partitions.safe_since(deleted_in)
     kind, version = apis.response_class(request.api_key).DeletableGroupResult, request.version
     results = [
         kind(version=version, group_id=group_id, error_code=int(unsafe.get(group_id, error)))

@@ -21,19 +21,21 @@ NOT_FOUND_FROM = 6
 async def handle(broker: Broker, request: Request) -> Body:
     """Describe groups; one that does not exist is Dead."""
     wanted, types, version = request.message(), apis.response_class(request.api_key), request.version
-    groups = []
+    groups, partitions = [], broker.groups.partitions
+    seen_in: dict[str, int | None] = {}
     for group_id in wanted.groups:
         await broker.turns.spend(request, ITEM)
         refusal = group_refusal(broker, request, Operation.DESCRIBE, group_id)
         if refusal is not ErrorCode.NONE:
             groups.append(_described(types, version, group_id, None, error=refusal))
             continue
+        seen_in[group_id] = partitions.epoch_now(group_id)
         described = _describe(broker, types, version, group_id)
         if wanted.include_authorized_operations:
             operations = authorized_operations(broker, request, ResourceType.GROUP, group_id)
             described.authorized_operations = as_set(operations)
         groups.append(described)
-    refusals = await broker.groups.partitions.safe(wanted.groups)
+    refusals = await partitions.safe_since(seen_in)
     unsafe = {each: _described(types, version, each, None, error=error) for each, error in refusals.items()}
     return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
 

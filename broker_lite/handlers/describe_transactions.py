@@ -15,12 +15,16 @@ _State = tuple[int, str, str, int, int, int, int, list[tuple[str, list[int]]]]
 
 async def handle(broker: Broker, request: Request) -> Body:
     """Describe transactional ids, with those partitions that the client may see."""
-    wanted = request.message().transactional_ids
+    wanted, partitions = request.message().transactional_ids, broker.transactions.partitions
     states = []
+    seen_in: dict[str, int | None] = {}
     for each in wanted:
-        states.append((each, _describe(broker, request, each)))
+        state = _describe(broker, request, each)
+        if state[0] in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+            seen_in[each] = partitions.epoch_now(each)
+        states.append((each, state))
         await broker.turns.spend(request, ITEM)
-    unsafe = await broker.transactions.partitions.safe(wanted)
+    unsafe = await partitions.safe_since(seen_in)
     told = [_unknown(each, unsafe[each]) if each in unsafe else state for each, state in states]
     return request.response(transaction_states=told)
 

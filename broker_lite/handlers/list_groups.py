@@ -40,9 +40,9 @@ async def handle(broker: Broker, request: Request) -> Body:
             group_type=kind,
         )
         groups.append(listed)
-    unsafe = await partitions.safe([each.group_id for each in groups])
-    if unsafe:
-        return request.response(error_code=int(next(iter(unsafe.values()))), groups=[])
+    unsafe = await partitions.all_safe()  # also for groups that are gone, or no longer as the filter says
+    if unsafe is not ErrorCode.NONE:
+        return request.response(error_code=int(unsafe), groups=[])
     return request.response(error_code=0, groups=groups)
 
 

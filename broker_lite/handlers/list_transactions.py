@@ -39,12 +39,12 @@ async def handle(broker: Broker, request: Request) -> Body:
     states = [
         (each.transactional_id, each.producer_id, each.state.value)
         for each in found
-        if may_see_transactional_id(broker, request, each.transactional_id)
+        if may_see_transactional_id(broker, request, each.transactional_id, named=False)
     ]
     unknown = [state for state in wanted.state_filters if state not in STATES]
-    unsafe = await partitions.safe([each[0] for each in states])
-    if unsafe:
-        return request.response(error_code=int(next(iter(unsafe.values()))), **nothing)
+    unsafe = await partitions.all_safe()  # also for transactions that are no longer as the filters say
+    if unsafe is not ErrorCode.NONE:
+        return request.response(error_code=int(unsafe), **nothing)
     return request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
 
 

@@ -161,7 +161,8 @@ class PartitionLog(LocalLog):
         start reaches the disk with the next checkpoint. Returns the log's start offset.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE if `before_offset` is beyond the high watermark or below -1.
+            KafkaError: OFFSET_OUT_OF_RANGE if `before_offset` is beyond the high watermark or below -1;
+                KAFKA_STORAGE_ERROR as `append`.
         """
         wanted = self.high_watermark if before_offset == HIGH_WATERMARK else before_offset
         if not 0 <= wanted <= self.high_watermark:
@@ -169,7 +170,10 @@ class PartitionLog(LocalLog):
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"records before offset {wanted} cannot be deleted: the high watermark is {self.high_watermark}",
             )
-        self.advance_start(wanted)
+        try:
+            self.advance_start(wanted)
+        except OSError as error:
+            raise self._storage_error(error) from error
         return self.log_start_offset
 
     def _known_unsafe_ends(self) -> deque[tuple[int, int]]:

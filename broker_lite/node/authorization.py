@@ -40,9 +40,10 @@ def check_topic(broker: Broker, request: Request, operation: Operation, name: st
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def may_see_transactional_id(broker: Broker, request: Request, transactional_id: str) -> bool:
-    """Whether a client may know of a transactional id."""
-    return authorized(broker, request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+def may_see_transactional_id(broker: Broker, request: Request, transactional_id: str, *, named: bool = True) -> bool:
+    """Whether a client may know of a transactional id; that it may not is logged if it has ``named`` it."""
+    kind = ResourceType.TRANSACTIONAL_ID
+    return authorized(broker, request, Operation.DESCRIBE, kind, transactional_id, log_denial=named)
 
 
 NOT_ASKED = -(2**31)

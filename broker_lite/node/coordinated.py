@@ -171,6 +171,13 @@ class Coordinated:
         """Return the epoch in which this broker coordinates a name."""
         return self._partitions.leading(self.topic, self.index_of(name)).leader_epoch
 
+    def epoch_now(self, name: str) -> int | None:
+        """Return the epoch in which this broker coordinates a name; None if it does not."""
+        try:
+            return self.epoch_of(name) if self.error_of(name) is ErrorCode.NONE else None
+        except KafkaError:  # leadership was just lost; the change is being handled
+            return None
+
     def index_of(self, name: str) -> int:
         """Return the partition of a group or transactional id. Raises KafkaError until its topic is created."""
         return partition_of(name, self._internal_topic(self.topic).partition_count)
@@ -202,6 +209,20 @@ class Coordinated:
         self._partitions.appended(self.topic, index, led, size, appended.last_offset)
         return CoordinatorAppend(index, appended)
 
+    async def safe_since(self, epochs: Mapping[str, int | None]) -> Refusals:
+        """Wait as `safe`, where turns may have passed since names were looked at, each in an epoch (`epoch_now`).
+
+        What was seen, or changed, in another epoch may be in no log any more.
+        """
+        moved = {name for name, epoch in epochs.items() if epoch is None or epoch != self.epoch_now(name)}
+        refusals = await self.safe([name for name in epochs if name not in moved])
+        return {**refusals, **dict.fromkeys(moved, ErrorCode.NOT_COORDINATOR)}
+
+    async def all_safe(self) -> ErrorCode:
+        """Wait as `safe` for all names that are coordinated here, also those that have none any more."""
+        refusals = await self._safe({index: [str(index)] for index in sorted(self._active)})
+        return next(iter(refusals.values()), ErrorCode.NONE)
+
     async def safe(self, names: Iterable[str]) -> Refusals:
         """Wait until all records that these names' partitions hold now are replicated; return errors by name."""
         by_index: dict[int, list[str]] = {}
@@ -209,6 +230,9 @@ class Coordinated:
         for name in names if topic is not None else ():
             assert topic is not None
             by_index.setdefault(partition_of(name, topic.partition_count), []).append(name)
+        return await self._safe(by_index)
+
+    async def _safe(self, by_index: Mapping[int, list[str]]) -> Refusals:
         waits: list[tuple[list[str], Promise[ErrorCode]]] = []
         refusals: dict[str, ErrorCode] = {}
         for index, asked in by_index.items():

@@ -27,7 +27,7 @@ FILES: Final = 100
 DESCRIBED: Final = 50
 """The units of describing all settings of a topic or broker."""
 WRITTEN: Final = 100
-"""The units of a durable write."""
+"""The units of a change that is appended to a log."""
 
 Result = TypeVar("Result")
 

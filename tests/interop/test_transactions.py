@@ -253,6 +253,12 @@ def test_a_write_without_a_transaction_is_refused_in_the_words_of_its_version(br
         )  # fmt: skip
         results = [each.partition_error_code for each in added.results_by_topic_v3_and_below[0].results_by_partition]
         assert results == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        added = client.ask(
+            ApiKey.ADD_PARTITIONS_TO_TXN, 3, v3_and_below_transactional_id="x", v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1], v3_and_below_topics=[("t", [0]), ("__transaction_state", [0])],
+        )  # fmt: skip
+        results = [each.results_by_partition[0].partition_error_code for each in added.results_by_topic_v3_and_below]
+        assert results == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         assert client.produce("t", [b"1"], "x", producer, version=10) is ErrorCode.NONE
 
 

@@ -12,6 +12,7 @@ import pytest
 from lab.sim.machine.machine import Machine
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from sparkonce.broker_lite.node.coordinated import LOAD_RETRY_S, SAFE_TIMEOUT_MS
+from sparkonce.broker_lite.waiting import Promise
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
 from sparkonce.kafka.protocol.primitives import ZERO_UUID
@@ -281,6 +282,25 @@ def test_a_partition_that_comes_back_is_read_anew(script: Script) -> None:
     script.settle()
     assert committed(script, 1) == 6
     assert error_of(script.answer(fetch_offset(script, 2))) is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_deletion_in_another_epoch_is_not_acknowledged(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be in no log any more, however far that of the next epoch is replicated."""
+    names = ["a", "b"]
+    for name in names:
+        assert error_of(script.answer(commit(script, 1, 5, name))) is ErrorCode.NONE
+    turn: Promise[None] = Promise()
+    monkeypatch.setattr(script.broker(1).turns, "spend", lambda *_, **__: turn)
+    call = script.send(1, ApiKey.DELETE_GROUPS, 2, groups_names=names)
+    script.pass_time()
+    for leader in (2, 1):
+        script.let_lead(OFFSETS_TOPIC, 0, leader)
+        script.until(
+            lambda is_led=leader == 1: (script.broker(1).groups.partitions.epoch_now("b") is not None) == is_led
+        )
+    turn.complete(None)
+    results = {each.group_id: ErrorCode(each.error_code) for each in script.answer(call).results}
+    assert results == {"a": ErrorCode.NOT_COORDINATOR, "b": ErrorCode.NONE}
 
 
 def test_leadership_that_is_lost_while_loading_leaves_nothing(script: Script) -> None:
