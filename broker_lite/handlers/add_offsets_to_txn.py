@@ -18,10 +18,11 @@ PRODUCER_FENCED_FROM = 2
 
 async def handle(broker: Broker, request: Request) -> Body:
     """Add the partition of `__consumer_offsets` that keeps a group, before offsets are committed to it."""
-    wanted = request.message()
-    await broker.transactions.ended(wanted.transactional_id)
-    partitions = broker.transactions.partitions
-    error = _offsets_error(broker, request, wanted) or partitions.error_of(wanted.transactional_id)
+    wanted, partitions = request.message(), broker.transactions.partitions
+    error = _offsets_error(broker, request, wanted)
+    if error is ErrorCode.NONE:  # a stranger cannot tell by the time it takes what the transaction does
+        await broker.transactions.ended(wanted.transactional_id)
+        error = partitions.error_of(wanted.transactional_id)
     if error is not ErrorCode.NONE:
         return request.response(error_code=int(error))
     topic = broker.topic(OFFSETS_TOPIC)

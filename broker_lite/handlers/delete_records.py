@@ -20,7 +20,10 @@ NO_WATERMARK = -1
 
 
 async def handle(broker: Broker, request: Request) -> Body:
-    """Delete the records before the given offsets; -1 is the high watermark."""
+    """Delete the records before the given offsets; -1 is the high watermark.
+
+    A client that goes ends this between two partitions.
+    """
     wanted = request.message()
     deleted: _All = []
     for topic in wanted.topics:
@@ -83,7 +86,7 @@ async def _wait_for_followers(cluster: ClusterPartitions, deleted: _All, timeout
 
 
 def _delete(broker: Broker, request: Request, topic: str, wanted: Any) -> _Deleted:
-    """Advance the log start offset here; return it."""
+    """Advance the log start offset here."""
     try:
         if not authorized(broker, request, Operation.DELETE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -66,6 +66,7 @@ async def handle(broker: Broker, request: Request) -> Body | None:
             if in_turns:
                 # All is appended though the client goes, which with acks=0 it may as soon as it has sent it.
                 await broker.turns.spend(request, _units(topic, index), ends_with_client=False)
+                # Meanwhile the topic may have been deleted, or the client's rights taken.
                 topic, refusal = find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
             try:
                 if acks_error is not None:

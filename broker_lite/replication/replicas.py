@@ -193,8 +193,11 @@ class Replicas:
         if isinstance(role, PartitionLeader) and self.in_session():
             return role
         if role is None and self._image.partition(key) is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {key}")
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {key}")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"there is no partition {key[1]} of the topic with the id {key[0]}",
+            )
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {key[0]}-{key[1]}")
 
     def step_down(self) -> list[Event]:
         """Lead nothing until the next `apply`, which restores the roles in its image."""
