@@ -92,7 +92,7 @@ ALL_BENCHMARKS = (
     + (COMMIT_AGE, COMMIT_RATE)
     + tuple(MANY_TOPICS)
 )
-WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS, COMMIT_RATE)
+WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS, COMMIT_RATE, "many-8", "many-1000")
 """Benchmarks that only show how figures change, or their parts."""
 
 TARGETS = {
