@@ -56,9 +56,10 @@ class _Recipe:
         properties = {"delta.checkpointInterval": "1", **self.properties}
         text = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         seeds = ", ".join(f"(X'00', X'00', {SEED}, {offset}, 'before')" for offset in _OFFSETS)
+        in_one_file = f"SELECT /*+ COALESCE(1) */ * FROM VALUES {seeds}"  # noqa: S608 - a vector needs rows beside
         for statement in (
             f"CREATE TABLE {{t}} ({self.columns}) USING delta {self.tail} TBLPROPERTIES ({text})",
-            f"INSERT INTO {{t}} (key, value, partition, offset, topic) VALUES {seeds}",  # noqa: S608
+            f"INSERT INTO {{t}} (key, value, partition, offset, topic) {in_one_file}",
             *self.statements,
         ):
             spark.sql(statement.replace("{t}", f"delta.`{path}`"))
