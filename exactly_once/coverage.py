@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.errors import PlanError
 from sparkonce.offset_store.offsets import TopicPartition
 
 _Extent = tuple[int, int]
@@ -31,7 +31,7 @@ def check_coverage(batch: Batch, parts: Iterable[Part]) -> None:
     """Check that ``parts`` are the ranges of the batch, without gaps and overlaps.
 
     Raises:
-        DeliveryError: if they are not; it names the first partition that differs.
+        PlanError: if they are not; it names the first partition that differs.
     """
     # By name: a batch has one topic of a name for each source, and the id may have become known only after its plan.
     found: dict[_Key, list[_Extent]] = {}
@@ -43,7 +43,7 @@ def check_coverage(batch: Batch, parts: Iterable[Part]) -> None:
         whole, read = logged.get(key), sorted(found.get(key, []))
         if not _tiles(read, whole):
             source, topic, partition = key
-            raise DeliveryError(
+            raise PlanError(
                 f"{batch}: Spark has planned {_text(whole)} of {topic}-{partition} (source {source!r}), and its tasks "
                 f"were told to read {', '.join(map(_text, read)) or _text(None)}: "
                 "with handOver=ranges, no operator between source and sink may drop or repeat rows (filter, limit, "

@@ -15,12 +15,21 @@ class CheckpointError(DeliveryError):
     """Spark's checkpoint is missing something, or holds something that cannot be read or used by this query."""
 
 
+class PlanError(DeliveryError):
+    """With ``handOver=ranges``, Spark does not pass the ranges of the batch, and nothing else, from source to sink."""
+
+
 class MissingEntryError(CheckpointError):
     """A file of the checkpoint does not exist: it was removed, or never written."""
 
 
 class OffsetMismatchError(DeliveryError):
     """The batch overlaps what is stored, or leaves a gap after it."""
+
+    def __init__(self, message: str, *, is_overlap: bool = False) -> None:
+        """``is_overlap``: whether another driver wrote what is stored, or the checkpoint is an older one."""
+        super().__init__(message)
+        self.is_overlap = is_overlap
 
 
 class StatefulRestartError(DeliveryError):

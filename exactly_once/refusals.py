@@ -23,7 +23,12 @@ from sparkonce.exactly_once.decision import (
     ReusedBatchId,
     StatefulRestart,
 )
-from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, StatefulRestartError
+from sparkonce.exactly_once.errors import (
+    DeliveryError,
+    FencedError,
+    OffsetMismatchError,
+    StatefulRestartError,
+)
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.fingerprint import RING
@@ -99,7 +104,8 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
             f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is "
             f"older than {store.name}: restored from a copy, or part of it deleted"
             f"{_PARTLY_REFUSED if (store.spec or '').startswith('group:') else ''}. "
-            f"{_begin_at_stored(batch, snapshot, store)}"
+            f"{_begin_at_stored(batch, snapshot, store)}",
+            is_overlap=True,
         )
     if isinstance(decision, StatefulRestart):
         return StatefulRestartError(
@@ -131,7 +137,8 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
     return OffsetMismatchError(
         f"{batch} has {what} with {store.name}'s offsets: {where}: stored {decision.stored}, batch start "
         f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. "
-        + _way_out(decision, batch, snapshot, store)
+        + _way_out(decision, batch, snapshot, store),
+        is_overlap=decision.is_overlap,
     )
 
 
@@ -150,7 +157,8 @@ def _different_batch(
         )
     return OffsetMismatchError(
         f"{batch} is not past the last batch of this query in {store.name}, {last}, and {why}. {so}. "
-        f"{_other_ways(batch, snapshot, store)}"
+        f"{_other_ways(batch, snapshot, store)}",
+        is_overlap=True,
     )
 
 
@@ -200,7 +208,8 @@ def _diverged_predecessor(
         f"{batch} does not continue from what is in {store.name}: batch {last}, the last one there, is not the one "
         "in the checkpoint: its offsets (of a file source: its files), its watermark or its time differ. So the "
         "checkpoint was restored from a copy, or the table was reverted. Rows would be duplicated, or missing. "
-        f"{_other_ways(batch, snapshot, store, may_revert=False)}"
+        f"{_other_ways(batch, snapshot, store, may_revert=False)}",
+        is_overlap=True,
     )
 
 

@@ -1,22 +1,74 @@
-"""A table for each topic: names with ``{topic}``, and the appId under which each table keeps its offsets."""
+"""A table for each topic: names with ``{topic}``, and the appId under which each table keeps its offsets.
+
+Where a pattern chooses the topics, a name may have its groups too: ``{1}``, ``{2}``, … and ``{name}``.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
-TOPIC: Final = "{topic}"
+TOPIC_KEY: Final = "topic"
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""What Kafka allows (`org.apache.kafka.common.internals.Topic`), so a broker's answer leads into no other folder."""
 
 
-def is_by_topic(text: str) -> bool:
-    """Whether a name is one for each topic."""
-    return TOPIC in text
+def placeholders(text: str) -> list[str]:
+    """Return what stands in braces."""
+    return _PLACEHOLDER.findall(text)
 
 
-def of_topic(text: str, topic: str) -> str:
-    """Return the name of a topic's own."""
-    return text.replace(TOPIC, topic)
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """What names with ``{topic}``, or with groups of the pattern that chooses the topics, are for each topic."""
 
+    pattern: re.Pattern[str] | None = None
 
-def app_id_of_topic(app_id: str, topic: str) -> str:
-    """Return the appId of a topic's own: where ``{topic}`` says, or ``<appId>.<topic>``."""
-    return of_topic(app_id, topic) if is_by_topic(app_id) else f"{app_id}.{topic}"
+    @property
+    def keys(self) -> frozenset[str]:
+        """What may stand in braces; other braces are kept as they are."""
+        if self.pattern is None:
+            return frozenset([TOPIC_KEY])
+        return frozenset([TOPIC_KEY, *map(str, range(1, self.pattern.groups + 1)), *self.pattern.groupindex])
+
+    def are_in(self, text: str) -> bool:
+        """Whether a name is one for each topic."""
+        return not self.keys.isdisjoint(placeholders(text))
+
+    def of(self, text: str, topic: str, not_allowed: re.Pattern[str] | None = None) -> str:
+        """Return the name of a topic's own, with ``_`` for what is not allowed in the parts that are filled in.
+
+        A topic that the pattern does not find stands for all: it is each of the groups.
+
+        Raises:
+            ValueError: if a part would be no name of a file.
+        """
+        values = self._values(topic)
+
+        def value(found: re.Match[str]) -> str:
+            if found[1] not in values:
+                return found[0]
+            part = values[found[1]]
+            if part in ("", ".", "..") or not _TOPIC_NAME.fullmatch(part):
+                raise ValueError(
+                    f"topic {topic}: {found[0]} is {part!r}, which is no name of a table: leave such topics out of the "
+                    "pattern, or use {topic}"
+                )
+            return part if not_allowed is None else not_allowed.sub("_", part)
+
+        return _PLACEHOLDER.sub(value, text)
+
+    def app_id(self, app_id: str, topic: str) -> str:
+        """Return the appId of a topic's own: where a placeholder says, or ``<appId>.<topic>``."""
+        return self.of(app_id, topic) if self.are_in(app_id) else f"{app_id}.{topic}"
+
+    def _values(self, topic: str) -> dict[str, str]:
+        if self.pattern is None:
+            return {TOPIC_KEY: topic}
+        found = self.pattern.search(topic)
+        if found is None:
+            return dict.fromkeys(self.keys, topic)
+        groups = {str(number): text or "" for number, text in enumerate(found.groups(), 1)}
+        return groups | {key: text or "" for key, text in found.groupdict().items()} | {TOPIC_KEY: topic}

@@ -14,7 +14,7 @@ find them. ("Column Mapping" there.)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -161,8 +161,11 @@ class TableFacts:
         return self._property(name, "false") == "true"
 
 
-def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
-    """Name every feature in use that an append, or a ``replace``, with files of our own would not honour."""
+def refusals(facts: TableFacts, *, replace: bool = False, checked: Collection[str] = ()) -> list[str]:
+    """Name every feature in use that an append, or a ``replace``, with files of our own would not honour.
+
+    ``checked`` are the rules (`BySpark.what`) that Spark has checked.
+    """
     configuration = dict(facts.configuration)
     problems = [
         f"it has the feature {name}" + (f" ({_WHAT[name]})" if name in _WHAT else "")
@@ -180,6 +183,7 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
     bare = (flag for flag in _BY_FEATURE if facts.is_on(flag) and _BY_FEATURE[flag] not in facts.writer_features)
     problems += [f"it has {flag}=true without the feature {_BY_FEATURE[flag]}" for flag in bare]
     problems += facts.rules.problems
+    problems += [each.problem for each in facts.rules.by_spark if each.what not in checked]
     for field in _fields(facts.schema_json):
         problems += [f"column {field.path} {reason}" for reason in field.problems]
     if facts.is_mapped:

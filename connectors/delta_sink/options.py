@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,7 @@ from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, long, setti
 FORMAT = "delta_once"
 TABLE = "table"
 PATH, TABLE_NAME, PARTITION_BY, CREATE_TABLE = "path", "table", "partitionBy", "createTable"
+CHECKED_RULES = "checkedRules"
 WRITE_STREAM = 'sparkonce.write_stream(rows) in place of rows.writeStream.format("delta_once")'
 
 _TABLE_GROUP, _ONCE, _FILES = "The table", "Exactly once", "Files"
@@ -58,6 +60,16 @@ def _directory(text: str) -> str:
 
 def _store(text: str) -> str | None:
     return None if text == TABLE else check_spec(text)
+
+
+def _rules(text: str) -> frozenset[str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ValueError("expected a JSON list of texts; leave it out, and write with sparkonce.write_stream(rows)")
+    return frozenset(found)
 
 
 _OF_BATCHES = "is for batches of delta-spark (df.write.format('delta')); leave it out"
@@ -135,6 +147,8 @@ class TableOptions:
     compression: str = text("snappy", "of the Parquet files", choices=("snappy", "zstd"), group=_FILES)
     app_id: str = ""
     """Of a stream: a batch has none."""
+    checked_rules: frozenset[str] = frozenset()
+    """Of a stream: what Spark has checked of its rows."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold keys to a store: never shown."""
 
@@ -205,6 +219,16 @@ class SinkOptions(TableOptions):
         group=_ONCE,
     )
     """A store separate from the table, or None."""
+    checked_rules: frozenset[str] = text(
+        frozenset(),
+        "the constraints and generated columns of the table that the query has checked, since the sink cannot: set by "
+        "sparkonce.write_stream(rows), which adds them to the plan. Any other such rule stops the query",
+        parse=_rules,
+        default_text="none",
+        value="JSON list",
+        scope=Scope.STREAM,
+        group=_TABLE_GROUP,
+    )
     covered_twice: bool = boolean(
         False,
         "true: the query writes rows of records that the table has under another appId, on purpose: several queries "

@@ -83,14 +83,27 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class BySpark:
+    """A rule that is not evaluated here, and that Spark can check before it passes rows."""
+
+    what: str
+    """What the table calls it, for messages."""
+    text: str
+    """The condition, or what ``column`` is generated as."""
+    column: str | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """What a table's SQL asks of rows."""
 
     checks: tuple[Check, ...] = ()
     generated: Mapping[str, Expression] = field(default_factory=dict)
     """How columns are computed, by their names."""
+    by_spark: tuple[BySpark, ...] = ()
     problems: tuple[str, ...] = ()
-    """What cannot be evaluated."""
+    """What cannot be evaluated, here or by Spark."""
 
 
 NO_RULES = Rules()
@@ -109,13 +122,14 @@ def rules_of(schema_json: str, configuration: tuple[tuple[str, str], ...]) -> Ru
     generated = {column["name"]: column["metadata"][GENERATED] for column in columns if _has(column, GENERATED)}
     if not conditions and not generated:
         return NO_RULES
-    table, problems = t.StructType.fromJson(json.loads(schema_json)), []
+    table, unknown = t.StructType.fromJson(json.loads(schema_json)), []
     checks, computed = [], {}
     for what, text in conditions:
         try:
             checks.append(Check(what, _read(f"({text})", table, t.BooleanType())))
         except OptionError as error:
-            problems.append(f"it has {what}, which delta_once cannot check: {error}")
+            problem = f"it has {what}, which delta_once cannot check: {error}"
+            unknown.append(BySpark(what, text, None, problem))
     for name, text in generated.items():
         kind = table[name].dataType
         value, quoted = f"CAST(({text}) AS {kind.simpleString()})", "`" + name.replace("`", "``") + "`"
@@ -124,8 +138,10 @@ def rules_of(schema_json: str, configuration: tuple[tuple[str, str], ...]) -> Ru
             computed[name] = _read(value, table, kind)
             checks.append(Check(what, _read(f"({quoted} IS NOT DISTINCT FROM {value})", table, t.BooleanType())))
         except OptionError as error:
-            problems.append(f"{what}, which delta_once cannot compute: {error}")
-    return Rules(tuple(checks), computed, tuple(problems))
+            unknown.append(BySpark(what, text, name, f"{what}, which delta_once cannot compute: {error}"))
+    never = [each for each in unknown if _names_a_char(each.text, table)]
+    by_spark = tuple(each for each in unknown if each not in never)
+    return Rules(tuple(checks), computed, by_spark, tuple(each.problem for each in never))
 
 
 @lru_cache(maxsize=64)
@@ -137,6 +153,12 @@ def default_of(text: str, kind_json: str) -> pa.Array:
     if failed:
         raise OptionError(failed[0])
     return found
+
+
+def _names_a_char(text: str, table: t.StructType) -> bool:
+    """Whether an expression may read a CHAR: the rows of a query have it as it came, and Spark's table filled up."""
+    chars = (column.name for column in table if re.search(r"(?i)\bchar\(", str(column.metadata.get(DECLARED, ""))))
+    return any(re.search(rf"(?i)\b{re.escape(name)}\b", text) for name in chars)
 
 
 def _invariant(column: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

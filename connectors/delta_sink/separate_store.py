@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sparkonce.connectors.delta_sink.options import FORMAT, SinkOptions
-from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.kafka.client.client import shared_client
 from sparkonce.kafka.client.settings import ClientSettings
@@ -27,7 +27,7 @@ from sparkonce.offset_store.store import Snapshot, SnapshotSource
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]
-_kept: LruCache[_Key, OffsetStore] = LruCache()
+_kept: LruCache[_Key, OffsetStore] = LruCache(MAX_TABLES)
 _complete: set[tuple[str, str]] = set()
 """Stores, each with an application, to which this process has copied everything."""
 

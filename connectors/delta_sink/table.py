@@ -27,7 +27,7 @@ from sparkonce.connectors.delta_sink.schema import (
     fit,
     table_schema,
 )
-from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
@@ -82,7 +82,7 @@ MAX_FOLLOWED = 10_000
 _followed: LruCache[tuple[Location, str, str], Followed] = LruCache(MAX_FOLLOWED)
 """For tables, by location and id, and applications."""
 
-_kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
+_kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache(MAX_TABLES)
 
 
 def cached_store(options: TableOptions) -> DeltaOffsetStore:
@@ -323,7 +323,7 @@ class ResultTable(SnapshotSource):
         where = self._options.table
         check_keeps_transaction_ids(where, dict(facts.configuration))
         check_commits(where, self._options.storage_options)
-        problems = refusals(facts, replace=self.replaces)
+        problems = refusals(facts, replace=self.replaces, checked=self._options.checked_rules)
         if problems:
             keeps_rows = self.replaces and facts.is_append_only
             instead = "append to it, or write to another table" if keeps_rows else _INSTEAD

@@ -62,7 +62,7 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
             DeliveryError, TableError, SchemaError: if the batch must not be written.
             RegistryError: if a registry does not say what its values are read as.
         """
-        commits, template = called_to_commit(), TopicTables.find(self.options)
+        commits, template = called_to_commit(), TopicTables.are_of(self.options, schema)
         if template:
             shared = TopicTables.sink_of(self.options, schema, replace=overwrite)
             if not commits:

@@ -15,11 +15,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import DataFrame
 
 from sparkonce.connectors.catalogs.tables import find_or_create_table
-from sparkonce.connectors.delta_sink.options import CREATE_TABLE, FORMAT, PARTITION_BY, PATH, TABLE_NAME, SinkOptions
+from sparkonce.connectors.delta_sink.options import (
+    CHECKED_RULES,
+    CREATE_TABLE,
+    FORMAT,
+    PARTITION_BY,
+    PATH,
+    TABLE_NAME,
+    SinkOptions,
+)
 from sparkonce.connectors.direct.plan import source_secrets
 from sparkonce.connectors.direct.source import find_source
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.table_query import stream_sink
+from sparkonce.connectors.formats.table_rules import with_table_rules
 from sparkonce.connectors.formats.topic_tables import TopicTables
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.runtime.active_session import active_in_thread
@@ -164,7 +173,9 @@ class DeltaStreamWriter:
         if query_name is not None:
             self.queryName(query_name)
         given = {key: value for key, value in self._options.items() if key.lower() not in place} | place
-        writer = self._rows.writeStream.format(FORMAT).options(**self._checked(given))
+        given = self._checked(given)
+        rows, checks = with_table_rules(self._rows, given)
+        writer = rows.writeStream.format(FORMAT).options(**given, **checks)
         for setting in self._settings:
             writer = setting(writer)
         active_in_thread(self._rows.sparkSession)  # for Spark to find the format in a thread that did not start it
@@ -172,11 +183,13 @@ class DeltaStreamWriter:
 
     def _checked(self, given: dict[str, str]) -> dict[str, str]:
         """Return the checked options of the sink, with the table found or created."""
+        if any(key.lower() == CHECKED_RULES.lower() for key in given):
+            raise OptionError(f"{FORMAT}: option {CHECKED_RULES} is set by write_stream itself: leave it out")
         given = source_secrets(FORMAT, self._rows) | given
         options, schema = checked(SinkOptions.read_with_name, given), self._rows.schema
         source = find_source(FORMAT, schema, given)
         stream_sink(options, schema, replace=self._replaces, source=source)
-        if TopicTables.find(given):
+        if TopicTables.are_of(given, schema):
             TopicTables.sink_of(given, schema, replace=self._replaces)
         if options.table_name is None:
             return given

@@ -8,33 +8,82 @@ from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.options import FORMAT, PATH
 from sparkonce.connectors.formats.table_query import TableQuery
-from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.decode import CorruptBatchError
+from sparkonce.connectors.kafka_source.hand_over import HandOver
+from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
+from sparkonce.connectors.kafka_source.topic_choice import pattern
+from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
+from sparkonce.connectors.schema_registry.client import RegistryError, UnreachableRegistryError
 from sparkonce.connectors.sinks.shared_batch import SharedBatchSink
 from sparkonce.connectors.sinks.stream_sink import StreamSink
+from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError, UnknownWriterError
 from sparkonce.exactly_once.batch import BatchEntry
-from sparkonce.offset_store.by_topic import app_id_of_topic, is_by_topic, of_topic
+from sparkonce.exactly_once.errors import (
+    CheckpointError,
+    DeliveryError,
+    FencedError,
+    InternalError,
+    OffsetMismatchError,
+    PlanError,
+    UnknownOutcomeError,
+)
+from sparkonce.offset_store.by_topic import TopicNames
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
 from sparkonce.options import OptionError
 
 APP_ID = "appid"
+AT_ONCE = 16
+"""How many tables of an object store are looked at, and written, at once."""
 _NAMES = (PATH, "deadletters", "offsetstore")
-"""Options that may have ``{topic}``, in lower case."""
-_kept_queries: LruCache[tuple[str, frozenset[tuple[str, str]], str], TableQuery] = LruCache(10_000)
+"""Options that may have ``{topic}`` or a group, in lower case."""
+_OF_THE_QUERY = (
+    CheckpointError,
+    ConnectionError,
+    FencedError,
+    InternalError,
+    PlanError,
+    TimeoutError,
+    UnknownOutcomeError,
+    UnreachableRegistryError,
+)
+"""Errors that no table has alone, and those after which nobody knows what a table has: they stop the query."""
+_OF_A_TABLE = (
+    ArithmeticError,
+    CorruptBatchError,
+    DataLossError,
+    DeliveryError,
+    NewerThanBegunError,
+    OffsetStoreError,
+    OSError,
+    RecreatedTopicError,
+    RegistryError,
+    SchemaChangedError,
+    UnknownWriterError,
+    ValueError,
+)
+"""What a table, its place, its records or their schemas are refused for."""
+_kept_queries: LruCache[tuple[str, frozenset[tuple[str, str]], str], TableQuery] = LruCache(MAX_TABLES)
 """What goes into a table, by its topic, the options and the schema: read once in each process."""
 
 
 class TopicTables:
     """The tables of a query whose path has ``{topic}``: one for each topic, under an appId of its own."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """Take the options of the query, and the schema of what Spark passes."""
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, isolates: bool = False) -> None:
+        """Take the options of the query, the schema of what Spark passes, and whether a table may be left out."""
         self._given = dict(given)
+        self._isolates = isolates
         self._schema = schema
+        self._names = _names_of(schema)
         self._key = frozenset(given.items()), schema.json()
 
     @staticmethod
-    def find(given: Mapping[str, str]) -> bool:
-        """Whether a query's table is a template."""
-        return any(name.lower() == PATH and is_by_topic(text) for name, text in given.items())
+    def are_of(given: Mapping[str, str], schema: StructType) -> bool:
+        """Whether a query's path is one for each topic."""
+        names = _names_of(schema)
+        return any(name.lower() == PATH and names.are_in(text) for name, text in given.items())
 
     @classmethod
     def sink_of(cls, given: Mapping[str, str], schema: StructType, *, replace: bool = False) -> SharedBatchSink:
@@ -48,7 +97,14 @@ class TopicTables:
             )
         if replace:
             raise OptionError(f"{FORMAT}: outputMode complete cannot be combined with a table for each topic")
-        return SharedBatchSink(FORMAT, options.checkpoint, options.storage_options, source, cls(given, schema))
+        tables = cls(given, schema, isolates=source.options.isolate_tables)
+        return SharedBatchSink(FORMAT, options.checkpoint, options.storage_options, source, tables)
+
+    @property
+    def at_once(self) -> int:
+        """See `Tables`."""
+        path = next(text for name, text in self._given.items() if name.lower() == PATH)
+        return 1 if Location.parse(path).is_local else AT_ONCE
 
     def of(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
         """See `Tables`."""
@@ -64,11 +120,29 @@ class TopicTables:
         """See `Tables`."""
         return self._query(name).sink()
 
+    def is_isolated(self, error: Exception) -> bool:
+        """See `Tables`."""
+        return self._isolates and is_of_one_table(error)
+
     def _query(self, topic: str) -> TableQuery:
         key = (topic, *self._key)
         return _kept_queries.get(key, lambda: TableQuery.of(self._options_of(topic), self._schema))
 
     def _options_of(self, topic: str) -> dict[str, str]:
-        named = {name: text for name, text in self._given.items() if name.lower() in _NAMES}
-        app_id = {name: app_id_of_topic(text, topic) for name, text in self._given.items() if name.lower() == APP_ID}
-        return self._given | {name: of_topic(text, topic) for name, text in named.items()} | app_id
+        named = {name: self._names.of(text, topic) for name, text in self._given.items() if name.lower() in _NAMES}
+        app_id = {name: self._names.app_id(text, topic) for name, text in self._given.items() if name.lower() == APP_ID}
+        return self._given | named | app_id
+
+
+def is_of_one_table(error: Exception) -> bool:
+    """Whether an error of one table says nothing about the others."""
+    if isinstance(error, OffsetMismatchError) and error.is_overlap:
+        return False
+    return isinstance(error, _OF_A_TABLE) and not isinstance(error, _OF_THE_QUERY)
+
+
+def _names_of(schema: StructType) -> TopicNames:
+    """Return what names are for each topic that the source chooses; ``schema`` is that of what Spark passes."""
+    found = (hand_over.options for field in schema.fields if (hand_over := HandOver.find(field)) is not None)
+    text = next((options.get("subscribepattern") for options in found), None)
+    return TopicNames(None if text is None else pattern(text).compiled)

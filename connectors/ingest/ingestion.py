@@ -1,9 +1,10 @@
 """The queries of an ingestion while they run: one thread looks after them.
 
-Each round of it (`Ingestion.look`) finds queries that have ended, topics that are new, and tables to compact. A query
-that an outage has ended is started again (`connectors.ingest.restarts`). One that fails otherwise ends the ingestion:
-the others are stopped when their batch is complete, and the failure is raised by `Ingestion.awaitTermination`. All
-queries are started and stopped by that thread, or before it starts.
+Each round of it (`Ingestion.look`) finds queries that have ended, topics that are new, tables to compact, and tables
+that a shared query has left behind (`connectors.ingest.catching_up`). A query that an outage has ended is started again
+(`connectors.ingest.restarts`). One that fails otherwise ends the ingestion: the others are stopped when their batch is
+complete, and the failure is raised by `Ingestion.awaitTermination`. All queries are started and stopped by that thread,
+or before it starts.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import SparkSession
 
+from sparkonce.connectors.ingest.catching_up import CatchingUp
+from sparkonce.connectors.ingest.checkpoints import committed, usable, was_shared
 from sparkonce.connectors.ingest.compacting import Compactor, is_due
 from sparkonce.connectors.ingest.query import (
     batch_of,
+    ends_of,
     is_under_way,
     start_query,
     table_path_of,
     was_planned,
 )
 from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
-from sparkonce.connectors.ingest.routing import Flow, Route, flows
+from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
-from sparkonce.connectors.ingest.topics import existing_topics
+from sparkonce.connectors.ingest.topics import existing_topics, waiting_topics
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
 from sparkonce.connectors.runtime.active_session import active_in_thread
@@ -40,6 +44,8 @@ from sparkonce.connectors.values.options import VALUE
 from sparkonce.connectors.values.registered import columns_of_latest
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.notebook import table
+from sparkonce.offset_store import OffsetStore
+from sparkonce.offset_store.offsets import SourceOffset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -50,6 +56,8 @@ STARTING_AT_ONCE = max(2, (os.cpu_count() or 2) // 2)
 them to answer."""
 STOP_INTERVAL_S = 0.02
 LAST_REPORT_S = 2.0
+CATCHING_UP = "catching-up"
+"""The folder, beside those of the queries, of the checkpoints of tables that catch up."""
 POOL = "spark.scheduler.pool"
 _TARGET_FILE_BYTES = "targetfilebytes"
 
@@ -68,6 +76,8 @@ class _Running:
     query: StreamingQuery
     batch: int | None = None
     """The batch up to which compactions were considered."""
+    compared: int = -1
+    """The batch up to which the tables of a shared query were compared."""
     under_way: bool = False
     ended: bool = False
 
@@ -83,6 +93,15 @@ class Ingestion:
         self.lag = lag
         """The listener that knows how far each table is behind, and logs what was read; None with Spark Connect."""
         self._trigger = trigger_arguments(settings.trigger)
+        self._existing: list[str] = []
+        """The topics that patterns match, when they were last looked for."""
+        self._tables: dict[str, Flow] = {}
+        """What is read into each table, by name; several of them may be one query."""
+        self._catching_up = CatchingUp(
+            lambda flow, trigger: start_query(self._spark, flow, trigger),
+            settings.storage,
+            f"{settings.checkpoint.rstrip('/')}/{CATCHING_UP}",
+        )
         self._running: dict[str, _Running] = {}
         self._waiting: dict[str, Flow] = {}
         """Flows whose queries start once others have done their first batch."""
@@ -119,15 +138,14 @@ class Ingestion:
 
     @property
     def queries(self) -> Mapping[str, StreamingQuery]:
-        """The queries that were started, by the names of their flows; those that have ended stay."""
-        return {name: each.query for name, each in self._running.copy().items()}  # another thread adds to it
+        """The queries that were started, by the names of their tables; those that have ended stay."""
+        running = self._running.copy()  # another thread adds to it
+        return {name: running[flow.query].query for name, flow in self._tables.copy().items() if flow.query in running}
 
     @property
     def flows(self) -> Sequence[Flow]:
-        """The flows: topics, tables and options."""
-        waiting = self._waiting.copy()  # before running ones: another thread moves flows from here to there
-        running = {name: each.flow for name, each in self._running.copy().items()}
-        return [*(running | waiting).values()]
+        """What is read into each table: topics and options."""
+        return [*self._tables.copy().values()]
 
     @property
     def isActive(self) -> bool:  # noqa: N802
@@ -138,8 +156,9 @@ class Ingestion:
         known = {} if self.lag is None else {query.name: query for query in self.lag.queries()}
         rows = []
         for flow in self.flows:
-            query = known.get(flow.app_id)
-            state = "waiting" if flow.name not in self._running else "started" if query is None else state_of(query)
+            running = self._running.get(flow.query)
+            query = None if running is None else known.get(running.flow.query_name)
+            state = "waiting" if running is None else "started" if query is None else state_of(query)
             counts = None if query is None else (query.batch_id, query.rows, query.offsets_behind_latest)
             rows.append((flow.topics, flow.place, state, *(counts or (None, None, None))))
         head = ("topics", "table", "state", "batch", "records read", "behind")
@@ -182,20 +201,56 @@ class Ingestion:
         """Check all queries, topics and tables once. The thread does this; tests may, too."""
         for running in self._running.values():
             self._compact_if_due(running)
+            self._find_behind(running)
             self._was_answered = self._was_answered or was_planned(running.query)
             if not running.ended and not running.query.isActive:
                 running.ended = True
                 self._compact_if_due(running)
+                self._find_behind(running)
                 error = running.query.exception()
                 if error is not None and not self._begins_again(running, error):
                     self._end_by(f"{running.flow} has failed: {explain(error)}", error)
                     return
+        self._catching_up.look()
+        self._begin_again_behind()
         if self._settings.goes_on:
             self._find_new_topics()
         try:
             self._start_waiting()
         except Exception as error:
             self._end_by(f"a query cannot be started: {explain(error)}", error)
+
+    def _find_behind(self, running: _Running) -> None:
+        """Compare the tables of a shared query with where it stands, once for each batch."""
+        batch = batch_of(running.query)
+        if running.flow.is_shared and batch != running.compared:
+            running.compared = batch
+            self._compare(running.flow, ends_of(running.query))
+
+    def _find_waiting(self) -> None:
+        """Compare the tables of topics that have records which no batch reads, as after a table was restored."""
+        for running in self._running.values():
+            for end in ends_of(running.query) if running.flow.is_shared and not running.ended else ():
+                waiting = waiting_topics(running.flow, end)
+                self._catching_up.compare(end, self._tables_of(running.flow), waiting)
+
+    def _compare(self, shared: Flow, ends: Sequence[SourceOffset]) -> None:
+        for end in ends:
+            self._catching_up.compare(end, self._tables_of(shared))
+
+    def _begin_again_behind(self) -> None:
+        """With availableNow: read on once all tables have caught up; end with the reason if one does not."""
+        if self._settings.goes_on or not all(each.ended for each in self._running.values()):
+            return
+        if self._catching_up.is_running:
+            return
+        for flow, why in self._catching_up.failed:
+            self._end_by(f"{flow} has failed: {why}", IngestError(why))
+            return
+        if self._catching_up.has_caught_up():
+            for running in self._running.values():
+                if running.flow.is_shared:
+                    self._waiting[running.flow.name] = running.flow
 
     def _begins_again(self, running: _Running, error: BaseException) -> bool:
         """Have a query that has ended started again, if that may help."""
@@ -254,14 +309,15 @@ class Ingestion:
     def _is_over(self) -> bool:
         if self._stopping.is_set() or self._failure is not None:
             return True
-        return not (self._settings.goes_on or self._waiting) and all(each.ended for each in self._running.values())
+        goes_on = self._settings.goes_on or self._waiting or self._catching_up
+        return not goes_on and all(each.ended for each in self._running.values())
 
     @property
     def _finds_topics(self) -> bool:
         return any(route.finds_topics for route in self._routes)
 
     def _find_new_topics(self) -> None:
-        if not self._finds_topics:
+        if not self._finds_topics and not any(each.flow.is_shared for each in self._running.values()):
             return
         now = time.monotonic()
         if now - self._topics_at < self._settings.topic_interval_s:
@@ -269,16 +325,20 @@ class Ingestion:
         self._topics_at = now
         try:
             self._find_flows()
+            self._find_waiting()
         except (ConnectionError, KafkaError) as error:
             _log.warning("new topics cannot be looked for now: %s", error)
         except Exception as error:
             self._end_by(f"a new topic cannot be read: {explain(error)}", error)
 
     def _find_flows(self) -> None:
-        """Note the flows that have no query yet."""
-        for flow in flows(self._routes, existing_topics(self._settings, self._routes)):
-            if flow.name not in self._running:
-                self._waiting[flow.name] = flow
+        """Note the tables, and the flows that have no query yet."""
+        self._existing = existing = existing_topics(self._settings, self._routes)
+        self._tables |= {flow.name: flow for flow in flows(self._routes, existing)}
+        for route in self._routes:
+            for flow in route.queries(existing):
+                if flow.name not in self._running:
+                    self._waiting[flow.name] = flow
         if not self._running and not self._waiting:
             _log.warning("no topic matches yet%s", ", waiting for one" if self._settings.goes_on else "")
 
@@ -292,7 +352,7 @@ class Ingestion:
         for flow in due[: max(STARTING_AT_ONCE - starting, 0)]:
             how = "direct" if flow.direct else "through Spark"
             try:
-                query = self._in_pool(flow)
+                query = self._in_pool(self._with_checkpoint(flow))
             except Exception as error:
                 if self._waits_for_outage(flow, error):
                     continue
@@ -308,6 +368,26 @@ class Ingestion:
             _log.info("%s: appId %s, %s: %s", flow, flow.app_id, how, flow.why)
             self._running[flow.name] = _Running(flow, query)
             del self._waiting[flow.name]
+
+    def _with_checkpoint(self, flow: Flow) -> Flow:
+        """Return a flow with the checkpoint to begin with; of a shared query, compare its tables with that first."""
+        storage = self._settings.storage
+        if flow.is_shared:
+            self._catching_up.stop()  # where they end is where a query stood that is not there any more
+            tables = self._tables_of(flow)
+            found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)), self._existing)
+            self._compare(found, committed(found.checkpoint, storage))
+            return found
+        if not was_shared(self._settings.checkpoint, storage, SHARED):
+            return flow
+        return usable(flow, storage, lambda _: self._store_of(flow), ())
+
+    def _store_of(self, flow: Flow | None) -> OffsetStore | None:
+        return None if flow is None or flow.path is None else self._catching_up.store_of(flow)
+
+    def _tables_of(self, shared: Flow) -> dict[str, Flow]:
+        """Return the tables of a shared query, by topic."""
+        return {flow.topics: flow for flow in self._tables.values() if flow.query == shared.name}
 
     def _is_due(self, flow: Flow, now_s: float) -> bool:
         restart = self._restarts.get(flow.name)
@@ -335,6 +415,10 @@ class Ingestion:
         running.batch = batch
         if not is_due(flow.compact_every, before, batch):
             return
+        for each in self._tables_of(flow).values() if flow.is_shared else [flow]:
+            self._compact(each)
+
+    def _compact(self, flow: Flow) -> None:
         try:
             path = table_path_of(self._spark, flow)
         except Exception as error:  # such as that of a catalog that does not answer
@@ -346,6 +430,7 @@ class Ingestion:
 
     def _stop_queries(self) -> None:
         """Stop running queries, each between two batches, or when its time is up; note failures until then."""
+        self._catching_up.stop()
         deadline = time.monotonic() + self._settings.stop_timeout_s
         waiting = {name: batch_of(each.query) for name, each in self._running.items() if not each.ended}
         while waiting:

@@ -16,6 +16,7 @@ from sparkonce.connectors.catalogs.names import TableName
 from sparkonce.connectors.catalogs.tables import find_table
 from sparkonce.connectors.formats.table_writer import write_stream
 from sparkonce.connectors.ingest.routing import Flow
+from sparkonce.offset_store.offsets import SourceOffset, is_ours
 from sparkonce.options import KAFKA_FORMAT, OptionError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def start_query(spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> 
     rows = _selected(spark, reader.load(), flow.sql)
     if flow.transform is not None:
         rows = flow.transform(rows)
-    writer = write_stream(rows).options(**flow.sink).queryName(flow.app_id).trigger(**trigger)
+    writer = write_stream(rows).options(**flow.sink).queryName(flow.query_name).trigger(**trigger)
     return writer.start(flow.path) if flow.table is None else writer.toTable(flow.table)
 
 
@@ -55,6 +56,13 @@ def batch_of(query: StreamingQuery) -> int:
     """Return the number of the last batch that a query has reported, -1 before the first."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
+
+
+def ends_of(query: StreamingQuery) -> list[SourceOffset]:
+    """Return where our sources stand after the last batch that a query has reported."""
+    progress = query.lastProgress
+    ends = [] if progress is None else [source["endOffset"] for source in progress["sources"]]
+    return [SourceOffset.from_json(end) for end in ends if end and is_ours(end)]
 
 
 def is_under_way(query: StreamingQuery) -> bool:

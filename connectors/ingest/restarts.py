@@ -56,6 +56,12 @@ class Restart:
     @classmethod
     def after(cls, before: Restart | None, now_s: float) -> Restart | None:
         """Return the next one after ``before``; None if there were enough."""
+        found = cls.next(before, now_s)
+        return None if found.number > RESTARTS else found
+
+    @classmethod
+    def next(cls, before: Restart | None, now_s: float) -> Restart:
+        """Return the next one after ``before``, however many there were."""
         number = 1 if before is None else before.number + 1
-        pause_s = min(FIRST_PAUSE_S * 2 ** (number - 1), LONGEST_PAUSE_S)
-        return None if number > RESTARTS else cls(number, pause_s, now_s + pause_s)
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(number - 1, 16), LONGEST_PAUSE_S)
+        return cls(number, pause_s, now_s + pause_s)

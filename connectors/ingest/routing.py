@@ -1,16 +1,21 @@
-"""From settings to queries: one for each table, and with ``{topic}`` in the table's name or path one for each topic.
+"""From settings to tables, and from tables to queries.
 
-A `Flow` is one query with all its options, checked. Its appId and the folder of its checkpoint are named after it, so
-its name must not change; it does not depend on the other tables. Two flows never share a name or a table: what topic a
-table's rows are from would depend on the order of commits, and compactions would stand in each other's way.
+A `Flow` is what is read into one table, with all options, checked. Its appId is named after it, so its name must not
+change; it does not depend on the other tables. Two flows never share a name or a table: what topic a table's rows are
+from would depend on the order of commits, and compactions would stand in each other's way.
+
+A flow is a query, with a checkpoint named after it too. With ``{topic}`` in the path, direct queries write a table for
+each topic (`connectors.sinks.shared_batch`): then one flow, that of the whole entry, is the query of all its tables.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql.types import StructType
 
@@ -31,15 +36,19 @@ from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, 
 from sparkonce.connectors.values.registered import columns_of_latest, resolved
 from sparkonce.kafka.client.producer_settings import PRODUCER
 from sparkonce.kafka.client.settings import READER
+from sparkonce.offset_store.by_topic import TOPIC_KEY, TopicNames, placeholders
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.options import KAFKA_PREFIX, SOURCE_PREFIX, OptionError
 
 EARLIEST = "earliest"
+SHARED = "tables-"
+"""The beginning of the names of queries that write several tables, and of their checkpoints."""
 NOTHING_FORBIDS = "nothing forbids it"
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NOT_IN_TABLES = re.compile(r"[^A-Za-z0-9_]")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+_NOT_IN_TEMPLATES = re.compile(r"(\{[^{}]*\})|[^A-Za-z0-9._-]")
+"""As `_NOT_IN_NAMES`, but for what a topic is filled into."""
 _SAMPLE = "topic"
 _FORMATS, _BY_SCHEMA = frozenset({"valueformat", "keyformat"}), frozenset({AVRO, PROTOBUF, JSON_SCHEMA})
 _OWN_OF_SOURCE = {
@@ -93,6 +102,17 @@ class Flow:
     """Only if Spark runs it; else it is an option of the sink."""
     transform: Transform | None = field(default=None, repr=False)
     compact_every: int = 0
+    shared_by: str | None = None
+    """The name of the flow whose query writes this table; None if it has a query of its own."""
+    is_shared: bool = False
+    """Whether this is the query of several tables, and no table itself."""
+    query_name: str = ""
+    """The name of its query in Spark."""
+
+    @property
+    def query(self) -> str:
+        """The name of the flow whose query writes this table."""
+        return self.shared_by or self.name
 
     @property
     def place(self) -> str:
@@ -117,8 +137,11 @@ class Route:
         try:
             self._topics = names(self._given.topics)
             self.pattern = None if self._given.topic_pattern is None else _pattern(self._given.topic_pattern)
+            self._names = TopicNames(None if self.pattern is None else self.pattern.compiled)
             self.is_routed = self._check_placeholders()
             self._direct, self._why = _mode(self._given)
+            self.shared_name = self._shared_name()
+            """The name of the query that writes all tables of this entry; None if each has its own."""
             for sample in self.flows([], sample=True):
                 if not (self.finds_topics and _is_named_after_topic(sample.source)):
                     check_flow(sample)
@@ -140,27 +163,58 @@ class Route:
             return [self._flow(_SAMPLE)]
         return [self._flow(topic) for topic in sorted(set(existing)) if self.pattern.finds(topic)]
 
+    def queries(self, existing: Iterable[str]) -> list[Flow]:
+        """Return the flows that are queries: one for all tables, or those of the tables."""
+        return self.flows(existing) if self.shared_name is None else [self._shared_flow(self.shared_name)]
+
+    def _shared_name(self) -> str | None:
+        """Return the name of the query that writes all tables of this entry; None if each has its own.
+
+        It is that of another query, and another checkpoint, once the entry chooses its topics or tables differently.
+        """
+        if not (self.is_routed and self._direct and self._given.path) or self._reads_schemas_by_topic():
+            return None
+        which = [self._given.path, self._given.topic_pattern, *sorted(self._topics)]
+        return f"{SHARED}{hashlib.sha256(json.dumps(which).encode()).hexdigest()[:8]}"
+
+    def _reads_schemas_by_topic(self) -> bool:
+        """Whether a registry has schemas of each topic, which a query reads when it starts."""
+        return bool(columns_of_latest(self._source(None, "")))
+
+    def _shared_flow(self, name: str) -> Flow:
+        """Return the flow that is the query of all tables: paths and appId are those of a topic once it is known."""
+        given, settings, flow = self._given, self._settings, self._flow(None)
+        named = "" if given.name is None else "." + _NOT_IN_TEMPLATES.sub(lambda found: found[1] or "_", given.name)
+        app_id = given.table_app_id or f"{settings.app_id}{named}"
+        return replace(
+            flow,
+            name=name,
+            app_id=app_id,
+            source={**flow.source, "appId": app_id, "isolateTables": "true"},
+            sink={**flow.sink, "appId": app_id},
+            shared_by=None,
+            is_shared=True,
+            query_name=f"{settings.app_id}.{name}",
+        )
+
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name is read."""
         return topic in self._topics if self.pattern is None else self.pattern.finds(topic)
 
     def _check_placeholders(self) -> bool:
         """Check what stands in braces; return whether the place has any."""
-        given = self._given
-        groups = set() if self.pattern is None else _groups(self.pattern)
+        given, keys = self._given, self._names.keys
         for name in ("table", "path", "name", "table_app_id", "dead_letters"):
-            for key in _PLACEHOLDER.findall(getattr(given, name) or ""):
-                if key != "topic" and key not in groups:
-                    known = ", ".join("{" + each + "}" for each in ("topic", *sorted(groups)))
+            for key in placeholders(getattr(given, name) or ""):
+                if key not in keys:
+                    known = ", ".join("{" + each + "}" for each in (TOPIC_KEY, *sorted(keys - {TOPIC_KEY})))
                     raise OptionError(f"{name}={getattr(given, name)!r} has {{{key}}}; known: {known}")
-        routed = bool(_PLACEHOLDER.search(given.table or given.path or ""))
+        routed = self._names.are_in(given.table or given.path or "")
         for name in ("name", "table_app_id") if routed else ():
             text = getattr(given, name)
-            if text is not None and not _PLACEHOLDER.search(text):
+            if text is not None and not self._names.are_in(text):
                 raise OptionError(f"{name}={text!r} would be the same for all topics: add {{topic}}")
-        if not routed and _PLACEHOLDER.search(
-            f"{given.name or ''}{given.table_app_id or ''}{given.dead_letters or ''}"
-        ):
+        if not routed and self._names.are_in(f"{given.name or ''}{given.table_app_id or ''}{given.dead_letters or ''}"):
             raise OptionError(
                 "name, table_app_id and dead_letters have a topic only where table or path has: all topics go into one"
             )
@@ -170,15 +224,14 @@ class Route:
 
     def _flow(self, topic: str | None) -> Flow:
         given, settings = self._given, self._settings
-        values = {} if topic is None else self._values(topic)
-        table = None if given.table is None else _filled(given.table, values, _NOT_IN_TABLES)
-        path = None if given.path is None else _filled(given.path, values)
-        name = _filled(given.name, values) if given.name else topic or _last_part(table, path)
+        table = None if given.table is None else self._of(topic, given.table, _NOT_IN_TABLES)
+        path = None if given.path is None else self._of(topic, given.path)
+        name = self._of(topic, given.name) if given.name else topic or _last_part(table, path)
         name = _NOT_IN_NAMES.sub("_", name)
         if name in ("", ".", ".."):
             raise OptionError(f"name={name!r} cannot be the name of a folder: set another")
-        app_id = _filled(given.table_app_id, values) if given.table_app_id else f"{settings.app_id}.{name}"
-        checkpoint = f"{settings.checkpoint.rstrip('/')}/{name}"
+        app_id = self._of(topic, given.table_app_id) if given.table_app_id else f"{settings.app_id}.{name}"
+        checkpoint = f"{settings.checkpoint.rstrip('/')}/{self.shared_name or name}"
         in_spark = given.sql if not self._direct else None
         return Flow(
             name=name,
@@ -190,29 +243,19 @@ class Route:
             direct=self._direct,
             why=self._why,
             source=self._source(topic, app_id),
-            sink=self._sink(app_id, checkpoint, values),
+            sink=self._sink(app_id, checkpoint, topic),
             sql=in_spark,
             transform=given.transform,
             compact_every=given.compact_every or 0,
+            shared_by=self.shared_name,
+            query_name=app_id,
         )
 
-    def _values(self, topic: str) -> dict[str, str]:
-        found = None if self.pattern is None else self.pattern.compiled.search(topic)
-        groups = {} if found is None else {str(number): text or "" for number, text in enumerate(found.groups(), 1)}
-        named = {} if found is None else {key: text or "" for key, text in found.groupdict().items()}
-        if self.pattern is not None and found is None:
-            groups = dict.fromkeys(_groups(self.pattern), _SAMPLE)
-        values = {**groups, **named, "topic": topic}
-        used = _PLACEHOLDER.findall(
-            f"{self._given.path or ''}{self._given.table or ''}{self._given.dead_letters or ''}"
-        )
-        wrong = next((key for key in used if values[key] in ("", ".", "..")), None)
-        if wrong is not None:
-            raise OptionError(
-                f"topic {topic}: {{{wrong}}} is {values[wrong]!r}, which is no name of a table: leave such topics "
-                "out of topic_pattern, or use {topic}"
-            )
-        return values
+    def _of(self, topic: str | None, text: str, not_allowed: re.Pattern[str] | None = None) -> str:
+        try:
+            return text if topic is None else self._names.of(text, topic, not_allowed)
+        except ValueError as error:
+            raise OptionError(str(error)) from None
 
     def _named(self, topic: str | None) -> str:
         if topic is not None:
@@ -240,10 +283,10 @@ class Route:
         by_schema = {text for name, text in made.items() if name.lower() in _FORMATS} & _BY_SCHEMA
         return {**settings.registry_options, **made} if by_schema else made
 
-    def _sink(self, app_id: str, checkpoint: str, values: Mapping[str, str]) -> dict[str, str]:
+    def _sink(self, app_id: str, checkpoint: str, topic: str | None) -> dict[str, str]:
         given, settings = self._given, self._settings
         _check_own(given.sink, _OWN_OF_SINK, "sink")
-        letters = None if given.dead_letters is None else _filled(given.dead_letters, values)
+        letters = None if given.dead_letters is None else self._of(topic, given.dead_letters)
         merges = given.schema_evolution == ADD_COLUMNS if given.merge_schema is None else given.merge_schema
         chosen = {
             "appId": app_id,
@@ -332,18 +375,6 @@ def _pattern(text: str) -> TopicPattern:
         return pattern(text)
     except (PatternError, ValueError) as error:
         raise OptionError(f"topic_pattern={text!r}: {error}") from None
-
-
-def _groups(found: TopicPattern) -> set[str]:
-    return {*map(str, range(1, found.compiled.groups + 1)), *found.compiled.groupindex}
-
-
-def _filled(template: str, values: Mapping[str, str], not_allowed: re.Pattern[str] | None = None) -> str:
-    def value(found: re.Match[str]) -> str:
-        text = values[found[1]]
-        return text if not_allowed is None else not_allowed.sub("_", text)
-
-    return _PLACEHOLDER.sub(value, template)
 
 
 def _last_part(table: str | None, path: str | None) -> str:

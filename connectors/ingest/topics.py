@@ -9,8 +9,9 @@ from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.values.registered import resolved
-from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.client import LATEST, Client
 from sparkonce.kafka.client.settings import read_settings
+from sparkonce.offset_store.offsets import SourceOffset
 
 
 def existing_topics(settings: IngestSettings, routes: Sequence[Route]) -> list[str]:
@@ -43,3 +44,14 @@ def check_topics(flow: Flow) -> int:
         return len(planner.refresh())
     finally:
         planner.close()
+
+
+def waiting_topics(shared: Flow, end: SourceOffset) -> set[str]:
+    """Return the topics that have records behind ``end``. Raises as `check_topics`."""
+    planner = Planner(SourceOptions.read(shared.source))
+    try:
+        known = [tp for tp in planner.refresh(lenient=True) if tp in end.positions]
+        latest = planner.ask(dict.fromkeys(known, LATEST))
+    finally:
+        planner.close()
+    return {tp.topic for tp, at in latest.items() if at > end.positions[tp].next}

@@ -31,6 +31,7 @@ from sparkonce.connectors.values.read_options import ROW_SETTINGS, read_rows
 from sparkonce.kafka.client.client import EARLIEST, LATEST
 from sparkonce.kafka.client.settings import ClientSettings, read_settings
 from sparkonce.offset_store import check_spec
+from sparkonce.offset_store.by_topic import TopicNames
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.options import (
     KAFKA_FORMAT,
@@ -200,6 +201,22 @@ class SourceOptions:
         value="delta:<path>|group:<id>",
         scope=Scope.STREAM,
         group=_STORES,
+    )
+    isolate_tables: bool = boolean(
+        False,
+        "with a table for each topic: true: a table that refuses its rows does not stop the query; its topic is not "
+        "read until its table has all records before the next batch, which another query writes (sparkonce ingest "
+        "does that). false: it stops the query",
+        scope=Scope.STREAM,
+        group=_STORES,
+    )
+    until_offsets: OffsetRule | None = text(
+        None,
+        "where a stream with Trigger.AvailableNow ends, at the latest: JSON with an offset for each partition",
+        parse=offset_rule("untilOffsets"),
+        value=_EACH,
+        scope=Scope.STREAM,
+        group=_WHERE,
     )
     app_id: str | None = text(
         None,
@@ -382,16 +399,31 @@ class SourceOptions:
         """Where to end, by the first of three options that is set."""
         return self.ending_timestamp or self.ending_offsets_by_timestamp or self.ending_offsets
 
+    @property
+    def names(self) -> TopicNames:
+        """What names for each topic are, such as that of ``offsetStore``."""
+        return TopicNames(None if self.pattern is None else self.pattern.compiled)
+
+    @property
+    def has_table_for_each_topic(self) -> bool:
+        """Whether offsets are stored in a table for each topic."""
+        return self.names.are_in(self.offset_store or "")
+
     def for_stream(self) -> OffsetRule:
         """Check the rules for streams only, and return the rule for the start.
 
         Raises:
-            OptionError: if an end is set.
+            OptionError: if an end is set, or tables are to be isolated that the query does not have.
         """
         if self.ending is not None:
             what = "offset" if self.ending.option == "endingOffsets" else "timestamp"
             raise OptionError(
                 f"{FORMAT}: option {self.ending.option}: ending {what} not valid in streaming queries; leave it out"
+            )
+        if self.isolate_tables and not (self.hands_over_ranges and self.has_table_for_each_topic):
+            raise OptionError(
+                f"{FORMAT}: option isolateTables is for a table for each topic: set {HAND_OVER}={RANGES}, and "
+                "offsetStore to the sink's path, such as delta:/data/tables/{topic}"
             )
         return self.starting or OffsetRule(LATEST, option="startingOffsets")
 

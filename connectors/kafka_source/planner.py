@@ -10,7 +10,7 @@ takes a while to reach every broker. If a topic vanishes between two requests th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -36,12 +36,12 @@ from sparkonce.connectors.kafka_source.planning import Piece, bundle, divide, sh
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
+from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.client.retry import retry
-from sparkonce.offset_store import open_store
-from sparkonce.offset_store.by_topic import app_id_of_topic, is_by_topic, of_topic
+from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
 from sparkonce.offset_store.group import GroupOffsets
-from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -67,6 +67,10 @@ class Planner:
         """Metadata of the topics; leaders that change while offsets are requested are updated here."""
         self._asked_in: dict[str, TopicMetadata] = {}
         """The metadata, and with it the leader epochs, in which the latest offsets were requested."""
+        self._stores: LruCache[tuple[str, str], OffsetStore] = LruCache(MAX_TABLES)
+        """The stores of tables that are each of one topic, by name and appId."""
+        self._behind: frozenset[str] = frozenset()
+        """Topics that were not read in the last batch, since their tables are behind it."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
@@ -152,9 +156,9 @@ class Planner:
             )
             if noted is not None:
                 return Line(noted, ours=False).with_topic_ids(self.topics).offset
-        stored = self._stored(partitions)
+        stored, unknown = self._stored(partitions)
         offsets = {tp: position.next for tp, position in stored.items()}
-        rest = [tp for tp in partitions if tp not in offsets]
+        rest = [tp for tp in partitions if tp not in offsets and tp not in unknown]
         if offsets and rest and rule.everywhere == LATEST:
             # Nothing of these partitions was ever written to the table, or it would have their offsets. Starting at
             # the latest could lose records since the others were stored, so they are read from their beginning.
@@ -182,6 +186,9 @@ class Planner:
         if not gone and not recreated and not new:
             return start
         positions = {tp: position for tp, position in start.positions.items() if tp in current}
+        stored, unknown = self._stored(new) if self._options.has_table_for_each_topic else ({}, set())
+        positions |= stored
+        new = [tp for tp in new if tp not in stored and tp not in unknown]
         for tp, earliest in self.ask(dict.fromkeys(new, EARLIEST)).items():
             if earliest > 0 and tp.topic not in recreated:
                 report_loss(
@@ -239,6 +246,31 @@ class Planner:
         ends = target if limit is None else share_out(limit, begin, target)
         moved = {tp: _position(positions[tp], end) for tp, end in ends.items() if end != begin[tp]}
         return SourceOffset(start.source, {**positions, **moved})
+
+    def without_those_behind(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
+        """Return ``end`` without the topics whose tables do not have all records before ``start``, or cannot be read.
+
+        A table that has more is another matter: another driver writes it, and the sink refuses that.
+        """
+        moving = {tp: extent for tp, extent in batch_ranges(start, end).items() if extent.end > extent.start}
+        behind: set[TopicPartition] = set()
+        for topic, own in _by_topic(moving).items():
+            try:
+                stored = self._store_of(topic).read(start.source, own)
+            except OffsetStoreError as error:
+                _log.info("kafka_once: the table of %s: %s", topic, error)
+                behind.update(own)
+                continue
+            if any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
+                behind.update(own)
+        self._note_behind(frozenset(tp.topic for tp in behind))
+        return SourceOffset(end.source, {**end.positions, **{tp: start.positions[tp] for tp in behind}})
+
+    def _note_behind(self, topics: frozenset[str]) -> None:
+        if topics > self._behind:
+            named = ", ".join(sorted(topics - self._behind))
+            _log.warning("kafka_once: %s: not read until their tables have all records before, or can be read", named)
+        self._behind = topics
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
         """Return ``end`` with the leader epochs of what moved since ``start``; other epochs are kept.
@@ -421,27 +453,51 @@ class Planner:
             tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, _leader(self.topics, tp), epoch
         )
 
-    def _stored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
-        spec, app_id = self._options.offset_store, self._options.app_id or ""
-        if spec is None:
-            return {}
-        if not is_by_topic(spec):
-            return self._stored_in(spec, app_id, partitions)
-        found: dict[TopicPartition, Position] = {}
-        for topic in sorted({tp.topic for tp in partitions}):
-            own = [tp for tp in partitions if tp.topic == topic]
-            found |= self._stored_in(of_topic(spec, topic), app_id_of_topic(app_id, topic), own)
-        return found
+    def _stored(self, partitions: list[TopicPartition]) -> tuple[dict[TopicPartition, Position], set[TopicPartition]]:
+        """Return what is stored, and the partitions of isolated tables that cannot be read: nothing is known of those.
 
-    def _stored_in(self, spec: str, app_id: str, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
-        settled, source = self._settled_group, self._options.source
-        groups = None if settled is None else lambda group_id: settled(self._client, group_id, app_id)
-        store = open_store(spec, app_id, self._options.storage_options or None, groups=groups)
+        Raises:
+            OffsetStoreError: if another store cannot be read.
+        """
+        spec, app_id, settled = self._options.offset_store, self._options.app_id or "", self._settled_group
+        if spec is None:
+            return {}, set()
+        if not self._options.has_table_for_each_topic:
+            groups = None if settled is None else lambda group_id: settled(self._client, group_id, app_id)
+            store = open_store(spec, app_id, self._options.storage_options or None, groups=groups)
+            return self._stored_in(store, partitions), set()
+        found: dict[TopicPartition, Position] = {}
+        unknown: set[TopicPartition] = set()
+        for topic, own in _by_topic(partitions).items():
+            try:
+                found |= self._stored_in(self._store_of(topic), own)
+            except OffsetStoreError as error:
+                if not self._options.isolate_tables:
+                    raise
+                _log.warning("kafka_once: %s is not read while its table cannot be read: %s", topic, error)
+                unknown.update(own)
+        return found, unknown
+
+    def _store_of(self, topic: str) -> OffsetStore:
+        """Return the store of a topic's own table, which is kept: it is read again for each batch."""
+        names, spec, app_id = self._options.names, self._options.offset_store or "", self._options.app_id or ""
+        place, storage = (names.of(spec, topic), names.app_id(app_id, topic)), self._options.storage_options or None
+        return self._stores.get(place, lambda: open_store(*place, storage))
+
+    def _stored_in(self, store: OffsetStore, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
+        source = self._options.source
         offsets = store.read(source, partitions)
         epochs = store.epochs(source, offsets)
         stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
         parted = self._parted(stored, {})
         return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp)
+    return found
 
 
 def _by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:

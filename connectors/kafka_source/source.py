@@ -137,14 +137,19 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Store the latest offsets: the query reads up to these, and stops."""
-        planner = self._plan()
-        self._pinned = planner.while_topics_stay(
+        planner, until = self._plan(), self._options.until_offsets
+        pinned = planner.while_topics_stay(
             lambda: dict(planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST)))
         )
+        if until is not None:
+            pinned = {tp: min(at, until.each.get((tp.topic, tp.partition), at)) for tp, at in pinned.items()}
+        self._pinned = pinned
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
         self._limit, self._planned_from_ns = limit, time.time_ns()
+        if self._options.until_offsets is not None and self._pinned is None:
+            raise OptionError(f"{FORMAT}: option untilOffsets is for Trigger.AvailableNow: set that, or leave it out")
         planned = self._ahead.result((start, limit)) if self._ahead is not None else None
         self._ahead = None
         planned = planned or self._planned(self._plan(), start, limit)
@@ -182,6 +187,8 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if most is not None or self._pinned is not None:
             end = planner.advance(position, latest, most, self._pinned)
+        if self._options.isolate_tables:
+            end = planner.without_those_behind(position, end)
         # Without any topic left, the previous position is kept, as in Spark's connector (SPARK-41375).
         is_empty = self._holds_back(position, latest, limit) or end == given.offset or not end.positions
         reached = None if is_empty else planner.with_epochs(given.offset, end)
@@ -208,8 +215,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         if traces_are_on():
             self._notes = self._notes or PlanNotes()
             self._notes.write(end, Interval.since(start_ns))
-        # A query that reads this source twice, as a union with itself, asks twice for one batch.
-        if self._pinned is not None and limit is not None and self._ahead is None:
+        # A query that reads this source twice, as a union with itself, asks twice for one batch. Tables have this batch
+        # only when it is complete, so nothing is planned ahead by what they have.
+        if self._pinned is not None and not self._options.isolate_tables and limit is not None and self._ahead is None:
             self._ahead = Ahead((end, limit), lambda: self._planned_ahead(planner, end, limit))
         return tasks
 

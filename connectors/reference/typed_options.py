@@ -27,6 +27,8 @@ _OnlyKafkaSource = TypedDict(
         "endingTimestamp": str,
         "endingOffsetsByTimestamp": str,
         "endingOffsets": str,
+        "isolateTables": bool,
+        "untilOffsets": str,
         "source": str,
         "maxOffsetsPerTrigger": int,
         "minOffsetsPerTrigger": int,
@@ -198,6 +200,7 @@ class _OnlyDeltaSink(TypedDict, total=False):
     partitionBy: str
     mergeSchema: bool
     createTable: bool
+    checkedRules: str
     table: str
     coveredTwice: bool
     beginsLate: bool

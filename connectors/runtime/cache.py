@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from threading import Lock
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -12,23 +13,32 @@ ValueT = TypeVar("ValueT")
 MAX_KEPT = 8
 """How many of a kind one process keeps, unless said otherwise."""
 
+MAX_TABLES = 2_000
+"""How many of what belongs to one table are kept: a query may write a table for each topic."""
+
 
 class LruCache(Generic[KeyT, ValueT]):
-    """The most recently used objects of a kind, by key."""
+    """The most recently used objects of a kind, by key; threads may share it."""
 
     def __init__(self, limit: int = MAX_KEPT) -> None:
         """Keep at most ``limit``."""
         self._limit = limit
         self._by_key: OrderedDict[KeyT, ValueT] = OrderedDict()
+        self._lock = Lock()
 
     def get(self, key: KeyT, make: Callable[[], ValueT]) -> ValueT:
-        """Return the object of a key, created first if it is not kept."""
-        if key not in self._by_key:
-            self._by_key[key] = make()
-        self._by_key.move_to_end(key)
-        while len(self._by_key) > self._limit:
-            self._by_key.popitem(last=False)
-        return self._by_key[key]
+        """Return the object of a key, created first if it is not kept; of two that threads create, the first stays."""
+        with self._lock:
+            if key in self._by_key:
+                self._by_key.move_to_end(key)
+                return self._by_key[key]
+        made = make()
+        with self._lock:
+            found = self._by_key.setdefault(key, made)
+            self._by_key.move_to_end(key)
+            while len(self._by_key) > self._limit:
+                self._by_key.popitem(last=False)
+            return found
 
     def pop(self, key: KeyT) -> ValueT | None:
         """Drop one and return it; None if it is not kept."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sparkonce.offset_store.record import BatchCounts, BatchRecord
+from sparkonce.offset_store.record import BatchCounts
 from sparkonce.private_folder import private_folder
 
 KEPT_BATCHES = 20
@@ -54,17 +54,17 @@ class BatchReports:
         self._folder = folder
         self._is_swept = False
 
-    def add(self, record: BatchRecord, counts: BatchCounts) -> None:
+    def add(self, query_id: str, batch_id: int, counts: BatchCounts) -> None:
         """Report a batch; never raises: the batch is written, and only figures would be missing."""
-        document = {"batchId": record.batch_id, "atMs": time.time_ns() // 1_000_000, "counts": counts.to_document()}
+        document = {"batchId": batch_id, "atMs": time.time_ns() // 1_000_000, "counts": counts.to_document()}
         try:
-            file = self._file(record.query_id)
+            file = self._file(query_id)
             if file is not None:
                 self._sweep(file.parent)
                 if _append(file, json.dumps(document) + "\n") > MAX_FILE_BYTES:
                     _shorten(file)
         except OSError as error:
-            _log.info("the counts of batch %d are not reported: %s", record.batch_id, error)
+            _log.info("the counts of batch %d are not reported: %s", batch_id, error)
 
     def find(self, query_id: str, batch_id: int, since_ms: int) -> BatchReport | None:
         """Return the report of a batch, unless there is none of ``since_ms`` or later: then it is of an earlier run."""

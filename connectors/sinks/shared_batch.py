@@ -6,8 +6,12 @@ and commits as the table of a query does that reads nothing else, and after any 
 other tables have theirs. Tables of which no partition has moved are not looked at.
 
 Within a table the order is that of `connectors.sinks.stream_sink`: dead letters before rows. Tables are begun and
-finished in the order of their names. Only direct queries can do that: there a task knows which topic its rows are of
-before it reads them.
+finished in the order of their names, on object stores several at once. Only direct queries can do that: there a task
+knows which topic its rows are of before it reads them.
+
+A table that refuses its part stops the query, or is left out (``isolateTables`` of the source). Left out, it lacks the
+records of this batch and has no offset past them, so every later part is refused as a gap, and nothing is written twice
+or passed over: the source leaves the topic alone until the table has caught up (`Planner.without_those_behind`).
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -27,10 +33,10 @@ from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.sinks.batch_reports import shared_reports
 from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage, of_one_attempt, rules_of
 from sparkonce.crash_points import reach
-from sparkonce.exactly_once.batch import BatchEntry
+from sparkonce.exactly_once.batch import Batch, BatchEntry
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.errors import PlanError
 from sparkonce.offset_store.record import BatchCounts
 from sparkonce.shipping import Shipped
 
@@ -40,12 +46,16 @@ _log = logging.getLogger(__name__)
 class RangesByTopic(Protocol):
     """Divides the ranges of a task. Sent to the tasks."""
 
-    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> Mapping[str, Sequence[pa.RecordBatch]]:
+    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> Mapping[str, Iterable[pa.RecordBatch]]:
         """Return what Spark has passed to a task, divided by topic. Raises ValueError for a row that is not a range."""
 
 
 class Tables(Protocol):
     """The tables of a query, by name. Sent to the tasks."""
+
+    @property
+    def at_once(self) -> int:
+        """How many tables are looked at and written at once: 1 where a store answers at once, as a disk does."""
 
     def of(self, topics: Iterable[str]) -> Mapping[str, Set[str]]:
         """Return the tables of some topics, and which of these go into each."""
@@ -56,12 +66,17 @@ class Tables(Protocol):
     def sink(self, name: str) -> StreamSink:
         """Return the sink of a table, to finish a batch that another process has begun."""
 
+    def is_isolated(self, error: Exception) -> bool:
+        """Whether an error is of one table alone, and the others go on."""
+
 
 @dataclass(frozen=True, slots=True)
 class SharedMessage(WriterCommitMessage):
     """What one task wrote into each table of which it was to read anything."""
 
     tables: Mapping[str, TaskMessage]
+    left_out: Mapping[str, str]
+    """Why tables have refused their rows."""
 
 
 class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
@@ -82,24 +97,33 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         self._ranges = ranges
         self._tables = tables
         self._sinks: dict[str, StreamSink] = {}
+        self._left_out: dict[str, str] = {}
 
     def begin(self) -> None:
         """Let each table decide about its part of the batch that Spark has logged. Raises as `StreamSink.begin`."""
         begin_call()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         entry, attempt_id = self._entry(checkpoint.latest_batch_id()), str(uuid.uuid4())
-        for name, topics in sorted(self._tables.of(entry.moved_topics).items()):
-            self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
+
+        def begin(name: str, topics: Set[str]) -> None:
+            with self._isolating(name, self._left_out):
+                self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
+
+        self._each_table(self._tables.of(entry.moved_topics), begin)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SharedMessage:
         """Write the rows of one task, table by table."""
         begin_call()
         by_topic = self._ranges.by_topic(iterator)
-        written = {}
+        written: dict[str, TaskMessage] = {}
+        left_out = dict(self._left_out)
         for name, topics in sorted(self._tables.of(by_topic).items()):
-            rows = (batch for topic in sorted(topics) for batch in by_topic[topic])
-            written[name] = self._sink(name).write_task(rows)
-        return SharedMessage(written)
+            if name in left_out:
+                continue
+            with self._isolating(name, left_out):
+                rows = (batch for topic in sorted(topics) for batch in by_topic[topic])
+                written[name] = self._sink(name).write_task(rows)
+        return SharedMessage(written, left_out)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make each table's part visible there, unless it is already.
@@ -109,27 +133,35 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         """
         begin_call()
         entry, start = self._entry(batchId), time.monotonic()
-        written, counts = _by_table(messages), []
-        for position, (name, topics) in enumerate(sorted(self._tables.of(entry.moved_topics).items())):
-            own = written.pop(name, [])
-            if not own:
-                raise DeliveryError(
+        written, left_out, tables = _by_table(messages), _left_out(messages), self._tables.of(entry.moved_topics)
+        for name, topics in tables.items():
+            if name not in written and name not in left_out:
+                raise PlanError(
                     f"batch {batchId} reads {', '.join(sorted(topics))}, and no task was told to: with "
                     "handOver=ranges, no operator between source and sink may drop rows (filter, limit, sample). "
                     "Remove that operator, or set handOver=rows on the source"
                 )
-            if position > 0:
-                reach(SinkPoint.BETWEEN_TARGETS, batchId, name)
-            sink = self._tables.sink(name)
-            batch = sink.batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), topics)
-            counts.append(sink.finish_batch(batch, own))
-        assert not written, "tasks only write what the batch reads"
+        assert written.keys() <= tables.keys(), "tasks only write what the batch reads"
+        counts: list[BatchCounts] = []
+        first = min(tables, default="")
+
+        def finish(name: str, topics: Set[str]) -> None:
+            own = written.get(name, [])
+            if name not in left_out:
+                if name != first:
+                    reach(SinkPoint.BETWEEN_TARGETS, batchId, name)
+                with self._isolating(name, left_out):
+                    counts.append(self._tables.sink(name).finish_batch(self._batch(name, entry, own, topics), own))
+            if name in left_out:
+                _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, left_out[name])
+                self._undo(name, entry, own, topics, every_task_answered=True)
+
+        self._each_table(tables, finish)
         if counts:
             total = reduce(BatchCounts.of_tasks, counts)
-            _log.info(
-                "%s: batch %d: %d tables in %.1f s", self._format_name, batchId, len(counts), time.monotonic() - start
-            )
-            shared_reports().add(batch.record, total)
+            seconds = time.monotonic() - start
+            _log.info("%s: batch %d: %d tables in %.1f s", self._format_name, batchId, len(counts), seconds)
+            shared_reports().add(entry.query_id, batchId, total)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Clean up after a failed batch in each table where its part did not land."""
@@ -146,9 +178,47 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             )
             return
         for name, own in sorted(written.items()):
-            sink = self._tables.sink(name)
-            batch = sink.batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), tables[name])
-            sink.abort_batch(batch, own, every_task_answered=None not in messages)
+            self._undo(name, entry, own, tables[name], every_task_answered=None not in messages)
+
+    def _each_table(self, tables: Mapping[str, Set[str]], do: Callable[[str, Set[str]], None]) -> None:
+        """Do something for each table, in the order of their names; several at once where each waits for its store.
+
+        Raises what the first one raises, once all that have begun are done.
+        """
+        in_order = sorted(tables.items())
+        if self._tables.at_once == 1:
+            for name, topics in in_order:
+                do(name, topics)
+            return
+        with ThreadPoolExecutor(self._tables.at_once) as pool:
+            running = [pool.submit(do, name, topics) for name, topics in in_order]
+            try:
+                for each in running:
+                    each.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    @contextmanager
+    def _isolating(self, name: str, left_out: dict[str, str]) -> Iterator[None]:
+        """Note an error as the reason why a table is left out, if it is of that table alone."""
+        try:
+            yield
+        except Exception as error:
+            if not self._tables.is_isolated(error):
+                raise
+            left_out[name] = f"{type(error).__name__}: {error}"
+
+    def _batch(self, name: str, entry: BatchEntry, own: Sequence[TaskMessage], topics: Set[str]) -> Batch:
+        return self._tables.sink(name).batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), topics)
+
+    def _undo(
+        self, name: str, entry: BatchEntry, own: Sequence[TaskMessage], topics: Set[str], *, every_task_answered: bool
+    ) -> None:
+        """Remove what tasks have written for a table, unless its part has landed."""
+        if own:
+            batch = self._batch(name, entry, own, topics)
+            self._tables.sink(name).abort_batch(batch, own, every_task_answered=every_task_answered)
 
     def _entry(self, batch_id: int) -> BatchEntry:
         return BatchEntry.read(Checkpoint.open(self._checkpoint, self._storage_options), batch_id, reads_ranges=True)
@@ -166,3 +236,13 @@ def _by_table(messages: Sequence[WriterCommitMessage | None]) -> dict[str, list[
             for name, own in message.tables.items():
                 found.setdefault(name, []).append(own)
     return {name: of_one_attempt(own) for name, own in found.items()}
+
+
+def _left_out(messages: Iterable[WriterCommitMessage | None]) -> dict[str, str]:
+    """Return why tables have refused their rows, in a task or before."""
+    return {
+        name: why
+        for message in messages
+        if isinstance(message, SharedMessage)
+        for name, why in message.left_out.items()
+    }

@@ -51,7 +51,7 @@ from sparkonce.exactly_once.batch import Batch, BatchEntry
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.coverage import Part, check_coverage
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.errors import CheckpointError, DeliveryError
+from sparkonce.exactly_once.errors import CheckpointError, DeliveryError, PlanError
 from sparkonce.offset_store.record import BatchCounts
 from sparkonce.options import KAFKA_FORMAT, OptionError
 from sparkonce.shipping import Shipped
@@ -300,7 +300,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         batch = self._read_batch(checkpoint, batch_id, written[0].plans[0].attempt_id, rules_of(written))
         total = self.finish_batch(batch, written)
-        shared_reports().add(batch.record, total)
+        shared_reports().add(batch.record.query_id, batch_id, total)
         return total
 
     def finish_batch(self, batch: Batch, written: Sequence[TaskMessage]) -> BatchCounts:
@@ -397,16 +397,16 @@ def _check_direct(batch: Batch) -> None:
     """Check that the rows of a batch can be the ranges of our source alone.
 
     Raises:
-        DeliveryError: if the query keeps state, or another source has planned a part of the batch.
+        PlanError: if the query keeps state, or another source has planned a part of the batch.
     """
     if batch.foreign:
-        raise DeliveryError(
+        raise PlanError(
             f"{batch}: a part of it was planned by another source, such as Spark's own Kafka connector, so what its "
             "ranges are is not in the checkpoint. If that was the source of this query until now, complete the batch "
             "with handOver=rows first"
         )
     if batch.stateful:
-        raise DeliveryError(
+        raise PlanError(
             f"{batch}: the query keeps state (dropDuplicates, groupBy), and with handOver=ranges its rows are ranges "
             "to read, not records: set handOver=rows on the source"
         )

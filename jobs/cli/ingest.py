@@ -104,7 +104,8 @@ def _described(flow: Flow, partitions: int) -> Iterator[str]:
     yield f"  topics      {flow.topics} ({counted(partitions, 'partition')})"
     yield f"  table       {flow.place}" + ("" if flow.table is None else " (looked up, or created, when it starts)")
     yield f"  appId       {flow.app_id}"
-    yield f"  checkpoint  {flow.checkpoint}"
+    of_all = "" if flow.shared_by is None else " (of the query of all these tables)"
+    yield f"  checkpoint  {flow.checkpoint}{of_all}"
     yield f"  guarantee   {flow.sink.get('deliveryGuarantee', 'exactly-once')}"
     yield f"  records     {'direct' if flow.direct else 'through Spark'}: {flow.why}"
     if flow.compact_every:

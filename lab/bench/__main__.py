@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from lab.bench import brokers, chart, cluster, commits, direct, guarantees, kafka_sink, pages, pipelines, values
+from lab.bench import brokers, chart, cluster, commits, direct, guarantees, kafka_sink, many, pages, pipelines, values
 from lab.bench.load import LoadError
 from lab.bench.pages import PagesError
 from lab.bench.results import Results
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
-    for group in (brokers, pipelines, direct, values, guarantees, kafka_sink, cluster, pages, commits):
+    for group in (brokers, pipelines, direct, values, guarantees, kafka_sink, cluster, pages, commits, many):
         try:
             group.run(settings, results)
         except (ToolError, LoadError, SideError, PagesError) as error:

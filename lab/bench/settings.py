@@ -75,6 +75,8 @@ PAGES_VERSIONS_COUNT = 100_000
 PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT = "ui-1000-partitions", "ui-100000-versions", "ui-throughput"
 COMMIT_AGE, COMMIT_RATE = "commit-age", "commit-rate"
 COMMIT_VERSIONS = (50, 2_000, 20_000, 100_000)
+MANY_TOPICS = {"many-8": (8, 5), "many-40": (40, 5), "many-500": (500, 10), "many-1000": (1000, 30)}
+"""Topics with a record a second each, and the seconds between two batches."""
 PAGES_BENCHMARKS = (PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT)
 GROWTH_PARTITIONS = (1, 4, 16, 64)
 GROWTH_SLOTS = (1, 2)
@@ -88,6 +90,7 @@ ALL_BENCHMARKS = (
     + CLUSTER_BENCHMARKS
     + PAGES_BENCHMARKS
     + (COMMIT_AGE, COMMIT_RATE)
+    + tuple(MANY_TOPICS)
 )
 WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS, COMMIT_RATE)
 """Benchmarks that only show how figures change, or their parts."""
@@ -146,6 +149,12 @@ LIMITS = {
     "cluster-idle-cpu-percent": 1.0,
     "planning-memory-growth-mb": 10.0,
     "commit-age-ms": 15.0,
+    "many-40-cores": 0.2,
+    "many-40-memory-mb": 1200.0,
+    "many-40-commit-cpu-ms": 15.0,
+    "many-500-cores": 1.0,
+    "many-500-memory-mb": 2000.0,
+    "many-500-freshness-p95-s": 15.0,
     "direct-json-cpu-s": 2.0,
     "direct-memory-peak-rss-mb": 600.0,
     "values-decode-cpu-s": 0.33,
@@ -201,6 +210,8 @@ class Settings:
     growth_rows: int
     """Records per topic, for any number of partitions."""
     growth_rounds: int
+    many_s: float
+    """How long many topics are measured."""
     commits: int
     """Measured at each age of a table, and in each round of their rate."""
     broker: BrokerSizes
@@ -247,6 +258,7 @@ FULL = Settings(
     direct_kafka_rows=3_000_000,
     growth_rows=4_000_000,
     growth_rounds=2,
+    many_s=120.0,
     commits=1_500,
     broker=BrokerSizes(
         latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
@@ -276,6 +288,7 @@ QUICK = Settings(
     direct_kafka_rows=500_000,
     growth_rows=500_000,
     growth_rounds=1,
+    many_s=60.0,
     commits=300,
     broker=BrokerSizes(
         latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000

@@ -1,22 +1,25 @@
-"""`sparkonce ingest` over ten topics into ten tables, while its driver, its workers and the broker are killed in turn.
+"""`sparkonce ingest` over many topics, a table for each, while its driver, workers and broker are killed in turn.
 
-Numbered records are published to each topic at an even pace. Whatever ends is started again. When the last record is
-acknowledged nothing more is killed; the ingestion runs on until every table has its rows, and once more to its end. The
-last line is ``RESULT expected=… rows=… lost=… duplicated=…``, how many of each kind were killed, and the sizes of the
-tables' data files; the exit code is 0 only if each record is in its table once and each kind was killed.
+Numbered records are published to each topic at an even pace; a tenth of the topics are created a third of the time
+later. Then the first table gets a constraint that its next rows break, and loses it after another third. Whatever ends
+is started again. When the last record is acknowledged nothing more is killed; the ingestion runs on until every table
+has its rows, and once more to its end. Each table is audited. The last line is ``RESULT expected=… rows=… lost=…
+duplicated=… unproven=…``, how many of each kind were killed, and the sizes of the tables' data files; the exit code is
+0 only if each record is in its table once, which is proven, and each kind was killed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import signal
 import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import cycle
@@ -24,21 +27,25 @@ from pathlib import Path
 
 import psutil
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lab import class_archive
 from lab.child_process import kill_processes, session_members
 from lab.endurance.publisher import POLL_S, Publisher
 from lab.endurance.supervised_job import SupervisedJob, run_to_end
 from lab.job_process import JobFailedError
+from lab.store.stores import KINDS, LOCAL_KIND, open_store
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.connectors.runtime.worker_daemon import MODULE as WORKERS
+from sparkonce.jobs.cli.main import main as command_line
 from sparkonce.jobs.etl.publish import PublishError, create_topic
 from sparkonce.jobs.shared.arguments import empty_folder, positive, working_folder
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD
 
 PARTITIONS = 2
 DRAIN_LIMIT_S = 900.0
+LOOK_S = 2.0
+"""How often all tables are looked at while the rest is awaited."""
 MOST_FAILURES = 20
 TEXT = "x" * 60
 
@@ -59,12 +66,15 @@ class Found:
     rows: int
     lost: int
     duplicated: int
+    unproven: int
+    """Tables whose audit does not say that each record was written once."""
     file_bytes: Sequence[int]
 
     def __str__(self) -> str:
         sizes = self.file_bytes
         return (
             f"RESULT expected={self.expected} rows={self.rows} lost={self.lost} duplicated={self.duplicated} "
+            f"unproven={self.unproven} "
             f"files={len(sizes)} file_bytes_median={int(statistics.median(sizes))} file_bytes_largest={max(sizes)}"
         )
 
@@ -75,13 +85,19 @@ class Course:
 
     job: SupervisedJob
     broker: EmbeddedBroker
-    folder: Path
+    tables: Tables
     topics: Sequence[str]
     every_s: float
     tell: Callable[[str], None]
     kills: Counter[Victim] = field(default_factory=Counter)
+    _due: list[tuple[float, Callable[[], bool]]] = field(default_factory=list)
+    """What else is done in the course, and when; once more if it was not possible."""
     _rows_at_start: int = 0
     _began_s: float = field(default_factory=time.monotonic)
+
+    def do_after(self, seconds: float, what: Callable[[], bool]) -> None:
+        """Do something so long after the beginning, again and again until it returns True."""
+        self._due.append((self._began_s + seconds, what))
 
     def run(self, publishers: Sequence[Publisher], rows: int) -> None:
         """Kill until all is published, and wait until the tables have ``rows`` rows.
@@ -92,8 +108,9 @@ class Course:
         """
         turns, due_s = cycle(Victim), self._began_s + self.every_s
         victim = next(turns)
-        while any(each.is_alive() for each in publishers):
+        while self._due or any(each.is_alive() for each in publishers):
             self._keep_up()
+            self._due = [(at_s, what) for at_s, what in self._due if time.monotonic() < at_s or not what()]
             if time.monotonic() >= due_s and self._kill(victim):
                 due_s, victim = time.monotonic() + self.every_s, next(turns)
             time.sleep(POLL_S)
@@ -105,7 +122,7 @@ class Course:
             self._keep_up()
             if time.monotonic() > until_s:
                 raise JobFailedError(f"the tables have {found} of {rows} rows; {self.job.log_tail()}")
-            time.sleep(POLL_S)
+            time.sleep(LOOK_S)
 
     def _keep_up(self) -> None:
         if self.job.keep_up():
@@ -133,7 +150,7 @@ class Course:
         return killed > 0
 
     def _rows(self) -> int:
-        return sum(_rows_of(self.folder / topic) for topic in self.topics)
+        return sum(self.tables.rows_of(topic) for topic in self.topics)
 
     def _now(self) -> str:
         return f"{time.monotonic() - self._began_s:6.1f} s"
@@ -150,25 +167,47 @@ def workers(members: Iterable[psutil.Process]) -> list[psutil.Process]:
     return [process for _, process in sorted(forked, key=lambda each: each[0])]
 
 
-def _rows_of(table: Path) -> int:
-    try:
-        return sum(DeltaTable(table).get_add_actions().column("num_records").to_pylist())
-    except TableNotFoundError:
-        return 0
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables, in a folder or a store."""
+
+    root: str
+    options: Mapping[str, str]
+
+    def open(self, topic: str) -> DeltaTable:
+        """Open a topic's table. Raises TableNotFoundError if it is not there yet."""
+        return DeltaTable(f"{self.root}/{topic}", storage_options=dict(self.options))
+
+    def rows_of(self, topic: str) -> int:
+        """Return the number of rows of a topic's table, by its log."""
+        try:
+            return sum(self.open(topic).get_add_actions().column("num_records").to_pylist())
+        except TableNotFoundError:
+            return 0
+
+    def is_proven(self, topic: str) -> bool:
+        """Whether the audit of a topic's table says that each of its records was written once."""
+        secrets = [part for name, text in self.options.items() for part in ("--storage", f"{name}={text}")]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            status = command_line(["audit", f"{self.root}/{topic}", *secrets])
+        if status != GOOD:
+            _tell(said.getvalue())
+        return status == GOOD
 
 
-def judge(folder: Path, topics: Sequence[str], records: int) -> Found:
+def judge(tables: Tables, topics: Sequence[str], records: int) -> Found:
     """Compare each table with the numbers that were published to its topic."""
-    rows = lost = duplicated = 0
+    rows = lost = duplicated = unproven = 0
     sizes: list[int] = []
     for topic in topics:
-        table = DeltaTable(folder / topic)
+        table = tables.open(topic)
         numbers = Counter(table.to_pyarrow_table(columns=["n"]).column("n").to_pylist())
         rows += numbers.total()
         lost += sum(number not in numbers for number in range(records))
         duplicated += numbers.total() - len(numbers)
+        unproven += not tables.is_proven(topic)
         sizes += table.get_add_actions().column("size_bytes").to_pylist()
-    return Found(records * len(topics), rows, lost, duplicated, sizes)
+    return Found(records * len(topics), rows, lost, duplicated, unproven, sizes)
 
 
 def _messages(records: int) -> Iterator[tuple[bytes, bytes]]:
@@ -176,23 +215,25 @@ def _messages(records: int) -> Iterator[tuple[bytes, bytes]]:
         yield b"%d" % (number % 97), json.dumps({"n": number, "text": TEXT}).encode()
 
 
-def _config(folder: Path, servers: str, trigger: str) -> str:
+def _config(folder: Path, tables: Tables, servers: str, trigger: str) -> str:
     """Return the configuration of the ingestion; a JSON string is a TOML string, too."""
-    tables = {
+    entries = {
         "topic_pattern": "^numbers-",
-        "path": f"{folder / 'tables'}/{{topic}}",
+        "path": f"{tables.root}/{{topic}}",
         "value_format": "json",
         "value_schema": "n BIGINT, text STRING",
         "sql": "SELECT value.*, partition, offset FROM records",
         "compact_every": "20",
     }
-    text = {key: value if key == "compact_every" else json.dumps(value) for key, value in tables.items()}
+    text = {key: value if key == "compact_every" else json.dumps(value) for key, value in entries.items()}
     lines = [
         'app_id = "endurance"',
         f"checkpoint = {json.dumps(str(folder / 'checkpoints'))}",
         f"trigger = {json.dumps(trigger)}",
         "[kafka]",
         f"bootstrap.servers = {json.dumps(servers)}",
+        "[storage]",
+        *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in tables.options.items()),
         "[spark]",
         'spark.master = "local[2,4]"',  # a task whose worker was killed is retried
         'spark.driver.memory = "1g"',
@@ -215,32 +256,71 @@ def main() -> int:
         return FAILED
     counts = " ".join(f"{victim.value}s_killed={course.kills[victim]}" for victim in Victim)
     print(f"{found} {counts} failures={course.job.failures}")
-    is_right = found.rows == found.expected and not found.lost and not found.duplicated
+    is_right = found.rows == found.expected and not (found.lost or found.duplicated or found.unproven)
     return GOOD if is_right and all(course.kills[victim] for victim in Victim) else FAILED
 
 
 def _run(options: argparse.Namespace, folder: Path) -> tuple[Found, Course]:
     topics = [f"numbers-{number}" for number in range(options.tables)]
+    later = topics[len(topics) - len(topics) // 10 :]
     environment = {class_archive.VARIABLE: class_archive.options()}
-    with EmbeddedBroker(process=True, data_dir=folder / "broker") as broker:
-        servers = broker.bootstrap_servers
-        for topic in topics:
+    with open_store(options.store) as store, EmbeddedBroker(process=True, data_dir=folder / "broker") as broker:
+        tables = Tables(store.location(folder / "tables") or str(folder / "tables"), store.storage_options)
+        servers, third_s = broker.bootstrap_servers, options.minutes * 20
+        for topic in topics[: len(topics) - len(later)]:
             create_topic(servers, topic, PARTITIONS)
         commands = {}
         for name, trigger in (("continuous", "2 seconds"), ("rest", "availableNow")):
             file = folder / f"{name}.toml"
-            file.write_text(_config(folder, servers, trigger))
+            file.write_text(_config(folder, tables, servers, trigger))
             commands[name] = ["-m", "sparkonce.jobs.cli.main", "ingest", str(file)]
-        publishers = [
-            Publisher(servers, topic, _messages(options.records), options.records, options.minutes) for topic in topics
-        ]
-        with SupervisedJob(commands["continuous"], folder / "ingestion.log", environment) as job:
-            course = Course(job, broker, folder / "tables", topics, options.every, _tell)
-            for each in publishers:
+
+        def publisher(topic: str, minutes: float) -> Publisher:
+            return Publisher(servers, topic, _messages(options.records), options.records, minutes)
+
+        early = [publisher(topic, options.minutes) for topic in topics if topic not in later]
+        late = [publisher(topic, options.minutes * 2 / 3) for topic in later]
+
+        def add_topics() -> bool:
+            for topic, each in zip(later, late, strict=True):
+                create_topic(servers, topic, PARTITIONS)
                 each.start()
-            course.run(publishers, options.records * len(topics))
+            _tell(f"{len(late)} topics were added")
+            return True
+
+        with SupervisedJob(commands["continuous"], folder / "ingestion.log", environment) as job:
+            course = Course(job, broker, tables, topics, options.every, _tell)
+            course.do_after(third_s, add_topics)
+            course.do_after(third_s, lambda: _break(tables, topics[0]))
+            course.do_after(2 * third_s, lambda: _mend(tables, topics[0]))
+            for each in early:
+                each.start()
+            course.run([*early, *late], options.records * len(topics))
         run_to_end(commands["rest"], folder / "ingestion.log", environment)
-        return judge(folder / "tables", topics, options.records), course
+        return judge(tables, topics, options.records), course
+
+
+def _break(tables: Tables, topic: str) -> bool:
+    """Have a table refuse what comes next; return whether it was possible."""
+    try:
+        table = tables.open(topic)
+        limit = max(table.to_pyarrow_table(columns=["n"]).column("n").to_pylist(), default=-1) + 1
+        table.alter.add_constraint({"broken": f"n < {limit}"})
+    except DeltaError as error:  # such as that of a commit in between, or that there is no table yet
+        _tell(f"{topic} is not broken yet: {error}")
+        return False
+    _tell(f"{topic} refuses numbers from {limit} on")
+    return True
+
+
+def _mend(tables: Tables, topic: str) -> bool:
+    try:
+        tables.open(topic).alter.drop_constraint("broken")
+    except DeltaError as error:
+        _tell(f"{topic} is not mended yet: {error}")
+        return False
+    _tell(f"{topic} is mended")
+    return True
 
 
 def _tell(line: str) -> None:
@@ -253,6 +333,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=20, metavar="S", help="seconds between kills (default: 20)")
     parser.add_argument("--tables", type=positive, default=10, help="topics and tables (default: 10)")
     parser.add_argument("--records", type=positive, default=60_000, help="of each topic (default: 60000)")
+    parser.add_argument("--store", choices=KINDS, default=LOCAL_KIND, help="where the tables are (default: local)")
     parser.add_argument("--folder", type=empty_folder, help="keep the logs there; by default they are removed")
     return parser.parse_args()
 

@@ -25,6 +25,10 @@ WAYS_OUT: dict[str, dict[str, str]] = {
             "Restore the newest checkpoint; without state, begin with a new one and `offsetStore`: "
             "[recovery](recovery.md)."
         ),
+        "PlanError": (
+            "Remove what is between source and sink, or set `handOver=rows` on the source: "
+            "[direct](direct.md#what-must-not-be-in-between)."
+        ),
         "UnknownOutcomeError": "Start the query again when the store answers: the batch is compared again.",
         "FilesGoneError": (
             "Start the query again: the batch is written anew. Keep `VACUUM` and lifecycle rules away from "

@@ -44,7 +44,7 @@ def test_a_check_says_what_would_be_started(
         "  topics      shop.orders (2 partitions)\n"
         "  table       data/tables/orders\n"
         "  appId       shop.shop.orders\n"
-        "  checkpoint  data/ingest-checkpoints/shop.orders\n"
+        "  checkpoint  data/ingest-checkpoints/tables-87be2741 (of the query of all these tables)\n"
         "  guarantee   exactly-once\n"
         "  records     direct: nothing forbids it\n"
         "  compaction  every 100 batches\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def test_an_app_id_stays_as_it_was_although_the_path_changes() -> None:
     found = made(pinned, IngestTable(topics="c", path="/c"))
     assert [flow.app_id for flow in found] == ["shop.old-a", "shop.old-b", "shop.c"]
     assert found[0].source["appId"] == found[0].sink["appId"] == "shop.old-a"
-    assert found[0].checkpoint == "/checkpoints/a"
+    assert found[0].checkpoint == found[1].checkpoint == f"/checkpoints/{found[0].shared_by}"
+    assert found[2].checkpoint == "/checkpoints/c"
     with pytest.raises(OptionError, match=r"have the appId 'shop\.c': set another table_app_id for one"):
         made(IngestTable(topics="a", path="/a", table_app_id="shop.c"), IngestTable(topics="c", path="/c"))
 
@@ -185,7 +187,7 @@ def test_the_table_of_another_entry_takes_no_dead_letters() -> None:
 @pytest.mark.parametrize("path", ["/checkpoints/{topic}", "/checkpoints", "file:/checkpoints/{topic}/"])
 def test_a_checkpoint_is_not_among_the_files_of_its_table(path: str) -> None:
     with pytest.raises(OptionError, match="VACUUM would delete it"):
-        made(topic_pattern="^a", path=path, name="{topic}" if "{" in path else "x", existing=("a",))
+        made(topic_pattern="^a", path=path, name="{topic}" if "{" in path else "x", direct=False, existing=("a",))
     made(topic_pattern="^a", path="/checkpoints/a", name="_checkpoint")
     made(topic_pattern="^a", path="/check", existing=("a",))
 
@@ -241,3 +243,42 @@ def test_a_table_is_partitioned_by_columns_that_its_rows_have(
 def test_the_columns_of_a_select_that_spark_runs_are_not_known_before() -> None:
     (flow,) = made(topics="t", path="/t", sql="SELECT a FROM records", direct=False, partition_by="a", **JSON)
     assert flow.sink["partitionBy"] == "a"
+
+
+def queries_of(*tables: IngestTable, existing: Iterable[str] = (), **entries: Any) -> list[Flow]:
+    settings = IngestSettings.of(IngestTable(**entries), tables, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
+    return [flow for route in routes(settings) for flow in route.queries(existing)]
+
+
+def test_one_query_writes_the_tables_of_an_entry() -> None:
+    (query,) = queries_of(
+        topic_pattern="^shop[.](.*)$", path="/tables/{1}", name="raw-{1}", dead_letters="table:/dead/{1}", **JSON
+    )
+    assert (query.path, query.app_id, query.is_shared) == ("/tables/{1}", "shop.raw-{1}", True)
+    assert query.source["subscribePattern"] == "^shop[.](.*)$"
+    assert query.source["isolateTables"] == "true"
+    assert (query.sink["appId"], query.source["appId"]) == ("shop.raw-{1}",) * 2
+    assert query.sink["deadLetters"] == "table:/dead/{1}"
+    assert query.checkpoint == query.sink["checkpointLocation"] == f"/checkpoints/{query.name}"
+    assert query.query_name == f"shop.{query.name}"
+    (odd,) = queries_of(topics="a", path="/tables/{topic}", name="of x/{topic}")
+    (flow,) = made(topics="a", path="/tables/{topic}", name="of x/{topic}")
+    assert (odd.app_id, flow.app_id) == ("shop.of_x_{topic}", "shop.of_x_a")
+    (named,) = queries_of(topics="a,b", path="/tables/{topic}")
+    assert (named.app_id, named.source["subscribe"]) == ("shop", "a,b")
+    (fewer,) = queries_of(topics="a", path="/tables/{topic}")
+    assert fewer.checkpoint != named.checkpoint, "Spark would miss topic b in it"
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"path": "/tables/{topic}", "direct": False},
+        {"table": "lake.{topic}"},
+        {"path": "/tables/{topic}", "value_format": "avro"},
+    ],
+    ids=["through Spark", "by name", "schemas of topics"],
+)
+def test_other_tables_have_a_query_each(entries: dict[str, Any]) -> None:
+    found = queries_of(topic_pattern=".", existing=("a", "b"), **entries)
+    assert [(flow.name, flow.query, flow.is_shared) for flow in found] == [("a", "a", False), ("b", "b", False)]

@@ -26,7 +26,7 @@ from sparkonce.connectors.lag.runs import Runs
 from sparkonce.connectors.lag.state import LagState
 from sparkonce.connectors.sinks.batch_reports import BatchReports
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
-from sparkonce.offset_store.record import BatchCounts, BatchRecord
+from sparkonce.offset_store.record import BatchCounts
 from sparkonce.options import OptionError
 
 QUERY, RUN = uuid.uuid4(), uuid.uuid4()
@@ -171,7 +171,7 @@ def test_counts_of_the_sink_add_up_and_each_batch_is_in_a_line(
         listener.onQueryProgress(progress((offset(1), offset(2)), batch_id=6))
         assert "sparkonce_written_rows_total" not in metrics(listener.metrics_text()), "another sink reports nothing"
         for batch_id in (7, 8):
-            reports.add(BatchRecord("app", str(QUERY), batch_id, "attempt", {}), counts)
+            reports.add(str(QUERY), batch_id, counts)
             listener.onQueryProgress(progress((offset(1), offset(2)), batch_id=batch_id))
         listener.onQueryTerminated(terminated())
     found = metrics(listener.metrics_text())

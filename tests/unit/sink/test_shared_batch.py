@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,14 +17,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from lab.crash_plans import arm
 from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.formats.table_query import stream_sink
+from sparkonce.connectors.formats.topic_tables import is_of_one_table
 from sparkonce.connectors.sinks.shared_batch import SharedBatchSink
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.batch import BatchEntry
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store import DeltaOffsetStore
@@ -46,14 +48,30 @@ class ByHand:
 
     def __init__(self, root: Path, guarantee: Guarantee) -> None:
         self.root, self.guarantee = root, guarantee
+        self.refusing: dict[str, str] = {}
+        """The topics whose tables refuse their rows, and when: begin, write or finish."""
+        self.isolates = False
+        self.at_once = 1
 
-    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> dict[str, Sequence[pa.RecordBatch]]:
-        return {batch["topic"][0].as_py(): [batch] for batch in handed_over}
+    def by_topic(self, handed_over: Iterable[pa.RecordBatch]) -> dict[str, Iterable[pa.RecordBatch]]:
+        return {(topic := batch["topic"][0].as_py()): self._read(topic, batch) for batch in handed_over}
+
+    def _read(self, topic: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield batch
+        self._refuse(topic, "write")
+
+    def _refuse(self, topic: str, when: str) -> None:
+        if self.refusing.get(topic) == when:
+            raise TableError(f"{topic} refuses its rows")
+
+    def is_isolated(self, error: Exception) -> bool:
+        return self.isolates and is_of_one_table(error)
 
     def of(self, topics: Iterable[str]) -> dict[str, Set[str]]:
         return {f"table of {topic}": {topic} for topic in topics}
 
     def begun(self, name: str, entry: BatchEntry, attempt_id: str, topics: Set[str]) -> StreamSink:
+        self._refuse(name.removeprefix("table of "), "begin")
         sink = self.sink(name)
         sink.begin_batch(sink.batch_of(entry, attempt_id, None, topics))
         return sink
@@ -61,7 +79,10 @@ class ByHand:
     def sink(self, name: str) -> StreamSink:
         topic = name.removeprefix("table of ")
         given = {"path": str(self.root / topic), "appId": f"app.{topic}", "checkpointLocation": "elsewhere"}
-        return stream_sink(SinkOptions.read({**given, "deliveryGuarantee": self.guarantee.value}), SCHEMA)
+        sink = stream_sink(SinkOptions.read({**given, "deliveryGuarantee": self.guarantee.value}), SCHEMA)
+        if self.refusing.get(topic) == "finish":
+            sink.finish_batch = lambda *_: self._refuse(topic, "finish")  # type: ignore[method-assign,assignment,return-value]
+        return sink
 
 
 class Pipeline:
@@ -124,10 +145,12 @@ def rows(topic: str, start: int, end: int) -> pa.RecordBatch:
 FIRST, SECOND = {"a": 4, "b": 2}, {"a": 7, "b": 2, "c": 3}
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
 def test_each_table_has_what_moved_and_others_are_not_looked_at(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at_once: int
 ) -> None:
     pipeline = Pipeline(tmp_path)
+    pipeline.tables.at_once = at_once
     for batch_id, ends in enumerate((FIRST, SECOND)):
         pipeline.run(batch_id, ends)
     assert pipeline.found() == {"a": [*range(7)], "b": [0, 1], "c": [0, 1, 2]}
@@ -192,3 +215,35 @@ def test_a_table_whose_ranges_no_task_was_told_to_read_stops_the_batch(tmp_path:
     }
     with pytest.raises(DeliveryError, match="reads b, and no task was told to"):
         pipeline.run(0, FIRST)
+
+
+@pytest.mark.parametrize("when", ["begin", "write", "finish"])
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_a_table_that_refuses_is_left_out_and_refused_until_it_has_caught_up(
+    tmp_path: Path, guarantee: Guarantee, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = Pipeline(tmp_path, guarantee)
+    pipeline.run(0, FIRST)
+    pipeline.tables.isolates, pipeline.tables.refusing = True, {"a": when}
+    pipeline.run(1, {"a": 6, "b": 3, "c": 1})
+    assert "table of a is left out: TableError: a refuses its rows" in caplog.text
+    pipeline.tables.refusing = {}
+    lost = guarantee is Guarantee.AT_MOST_ONCE and when != "begin"  # its offsets are stored before the rows
+    assert pipeline.found() == {"a": [0, 1, 2, 3], "b": [0, 1, 2], "c": [0]}
+    files = {*(tmp_path / "a").glob("*.parquet")}
+    named = {tmp_path / "a" / each for each in DeltaTable(tmp_path / "a").file_uris()}
+    assert files == named, "what was written for it is removed"
+    pipeline.run(2, {"a": 9, "b": 3, "c": 1})
+    assert pipeline.found()["a"] == ([0, 1, 2, 3, 6, 7, 8] if lost else [0, 1, 2, 3]), "a gap is refused"
+
+
+def test_a_table_that_another_driver_writes_stops_the_batch(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.tables.isolates = True
+    pipeline.run(0, FIRST)
+    other = Pipeline(tmp_path)
+    other.begin_query("another", FIRST)
+    other.run(0, {"a": 6, "b": 2})
+    pipeline.begin_query("q", FIRST)
+    with pytest.raises(OffsetMismatchError, match="and another batch was written under this number"):
+        pipeline.run(0, {"a": 5, "b": 3})

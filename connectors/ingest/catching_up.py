@@ -1,0 +1,177 @@
+"""Tables that a shared query has left behind, and the queries that write what they lack.
+
+A table is behind if its stored offset is before where its query stands: it has refused its part of a batch, or was
+restored, or dropped. Nothing else is remembered: after a crash the same offsets say the same. While it is behind, the
+shared query does not read its topic (``isolateTables``). A query of the table's own, with a new checkpoint, reads from
+the table's offset and ends exactly where the shared query stands, which then goes on with the topic. If the table
+refuses again, that is logged with what to do about it, and tried again after a pause.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sparkonce.connectors.ingest.restarts import Restart
+from sparkonce.connectors.ingest.routing import EARLIEST, Flow
+from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
+from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
+from sparkonce.connectors.runtime.failures import explain
+from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+AT_ONCE = 2
+"""How many tables catch up at once: each query starts two processes."""
+
+Positions = Mapping[TopicPartition, Position]
+_log = logging.getLogger("sparkonce.ingest")
+
+
+@dataclass(slots=True)
+class _Behind:
+    """A table that is behind, and its query."""
+
+    flow: Flow
+    until: Positions
+    """Where the shared query stands."""
+    query: StreamingQuery | None = None
+    restart: Restart | None = None
+    why: str = ""
+    """Why its query failed last."""
+
+
+class CatchingUp:
+    """The tables of the shared queries that are behind."""
+
+    def __init__(
+        self, start: Callable[[Flow, Mapping[str, Any]], StreamingQuery], storage: Mapping[str, str], checkpoints: str
+    ) -> None:
+        """Start queries by ``start``, with new checkpoints in the folder ``checkpoints``."""
+        self._start, self._storage, self._checkpoints = start, storage, checkpoints
+        self._stores: LruCache[tuple[str, str], OffsetStore] = LruCache(MAX_TABLES)
+        self._seen: dict[str, Positions] = {}
+        """Where shared queries stood for each topic when its table was last compared."""
+        self._behind: dict[str, _Behind] = {}
+        self._has_caught_up = False
+
+    def has_caught_up(self) -> bool:
+        """Whether any table has caught up since this was last asked."""
+        found, self._has_caught_up = self._has_caught_up, False
+        return found
+
+    def __bool__(self) -> bool:
+        """Whether any table is behind."""
+        return bool(self._behind)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any table catches up now, or is about to for the first time."""
+        return any(each.query is not None or not each.why for each in self._behind.values())
+
+    @property
+    def failed(self) -> list[tuple[Flow, str]]:
+        """The tables whose queries have failed and were not started again yet, and why."""
+        return [(each.flow, each.why) for each in self._behind.values() if each.why and each.query is None]
+
+    def compare(self, ends: SourceOffset, flows: Mapping[str, Flow], waiting: Collection[str] = ()) -> None:
+        """Compare tables with where their shared query stands: those of topics that have moved, or are ``waiting``."""
+        by_topic: dict[str, dict[TopicPartition, Position]] = {}
+        for tp, position in ends.positions.items():
+            by_topic.setdefault(tp.topic, {})[tp] = position
+        for topic, until in by_topic.items():
+            flow = flows.get(topic)
+            if flow is None or topic in self._behind or (self._seen.get(topic) == until and topic not in waiting):
+                continue
+            if self._is_behind(flow, ends.source, until):
+                _log.warning("%s: the table is behind the query of the others, and catches up by its own", flow)
+                self._behind[topic] = _Behind(flow, until)
+            self._seen[topic] = until
+
+    def look(self) -> None:
+        """Note what has caught up, or failed, and start the queries that are due."""
+        for topic, each in list(self._behind.items()):
+            if each.query is not None and not each.query.isActive:
+                self._note_end(topic, each, each.query.exception())
+        running = sum(each.query is not None for each in self._behind.values())
+        now = time.monotonic()
+        due = [each for each in self._behind.values() if each.query is None and _is_due(each.restart, now)]
+        for each in due[: max(AT_ONCE - running, 0)]:
+            try:
+                each.query = self._start(self._flow_of(each), trigger_arguments(AVAILABLE_NOW))
+            except Exception as error:  # such as that of a schema which the table refuses
+                self._note_failure(each, error)
+
+    def stop(self) -> None:
+        """Stop the queries, and forget all: what is behind is found again from the offsets."""
+        for each in self._behind.values():
+            if each.query is not None:
+                each.query.stop()
+        self._behind.clear()
+        self._seen.clear()
+
+    def _is_behind(self, flow: Flow, source: str, until: Positions) -> bool:
+        try:
+            stored = self.store_of(flow).read(source, until)
+        except OffsetStoreError as error:
+            _log.info("%s: %s", flow, error)
+            return True
+        return any(stored.get(tp, position.origin) < position.next for tp, position in until.items())
+
+    def store_of(self, flow: Flow) -> OffsetStore:
+        """Return where the offsets of a table with a path are stored."""
+        key = f"delta:{flow.path}", flow.app_id
+        return self._stores.get(key, lambda: open_store(*key, self._storage or None))
+
+    def _flow_of(self, behind: _Behind) -> Flow:
+        """Return the query of a table: from its offsets to where the shared query stands, and no further."""
+        flow, until = behind.flow, behind.until
+        # Of a table that has nothing any more: from its topic's beginning, which is known to be there only if it is 0.
+        from_start = flow.source["startingOffsets"] == EARLIEST
+        chosen = {
+            "assign": _text({topic: sorted(at) for topic, at in _by_number(until, lambda at: at.next).items()}),
+            "startingOffsets": _text(_by_number(until, lambda at: -2 if at.origin and from_start else at.origin)),
+            "untilOffsets": _text(_by_number(until, lambda at: at.next)),
+        }
+        others = {name: text for name, text in flow.source.items() if name not in ("subscribe", "subscribePattern")}
+        checkpoint = f"{self._checkpoints}/{flow.name}-{uuid.uuid4().hex[:8]}"
+        return replace(flow, source={**others, **chosen}, sink={**flow.sink, "checkpointLocation": checkpoint})
+
+    def _note_end(self, topic: str, behind: _Behind, error: BaseException | None) -> None:
+        behind.query = None
+        if error is not None:
+            self._note_failure(behind, error)
+        else:
+            _log.info("%s has caught up", behind.flow)
+            del self._behind[topic]
+            self._seen.pop(topic, None)  # compared once more
+            self._has_caught_up = True
+
+    def _note_failure(self, behind: _Behind, error: BaseException) -> None:
+        behind.why = explain(error)
+        behind.restart = Restart.next(behind.restart, time.monotonic())
+        _log.warning(
+            "%s: the table is behind, and is tried again in %g s: %s", behind.flow, behind.restart.pause_s, behind.why
+        )
+
+
+def _is_due(restart: Restart | None, now_s: float) -> bool:
+    return restart is None or now_s >= restart.due_s
+
+
+def _by_number(positions: Positions, offset: Callable[[Position], int]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for tp, position in positions.items():
+        found.setdefault(tp.topic, {})[tp.partition] = offset(position)
+    return found
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document)

@@ -1,0 +1,76 @@
+"""Which checkpoint a query begins with, since tables, and not checkpoints, hold how far they are.
+
+A checkpoint is left for a new one, in a folder with the next number, once its query could not go on with it: a topic
+that it has read is gone, or its table was written by another query of the ingestion since. The new one begins where the
+tables end. Old ones are never used again, and never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from sparkonce.connectors.ingest.routing import Flow
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.offset_store import OffsetStore, OffsetStoreError
+from sparkonce.offset_store.offsets import SourceOffset, TopicPartition, is_ours
+
+
+def committed(checkpoint: str, storage: Mapping[str, str]) -> list[SourceOffset]:
+    """Return where our sources stand after the last batch that Spark has committed; none before the first.
+
+    Raises:
+        CheckpointError: if it cannot be read.
+    """
+    return _last_in(checkpoint, storage, "commits")
+
+
+def usable(
+    flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None], existing: Collection[str]
+) -> Flow:
+    """Return a flow with the first checkpoint that its query can go on with, or a new one.
+
+    ``store_of`` returns where the offsets of a topic are stored, ``existing`` are the topics that its pattern matches.
+
+    Raises:
+        CheckpointError: if a checkpoint cannot be read.
+    """
+    if Checkpoint.open(flow.checkpoint, storage).is_stateful():  # begun anew, it would lack its state
+        return flow
+    number, checkpoint = 1, flow.checkpoint
+    while not all(_can_go_on(flow, end, store_of, existing) for end in _last_in(checkpoint, storage, "offsets")):
+        number += 1
+        checkpoint = f"{flow.checkpoint}-{number}"
+    return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
+
+
+def _can_go_on(
+    flow: Flow, end: SourceOffset, store_of: Callable[[str], OffsetStore | None], existing: Collection[str]
+) -> bool:
+    """Whether a query can go on behind ``end``: its topics exist, and no table has more than that."""
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for tp in end.positions:
+        by_topic.setdefault(tp.topic, []).append(tp)
+    if flow.is_shared and "subscribePattern" in flow.source and not by_topic.keys() <= set(existing):
+        return False
+    for topic, own in by_topic.items():
+        store = store_of(topic)
+        try:
+            stored = {} if store is None else store.read(end.source, own)
+        except OffsetStoreError:
+            continue
+        if any(at > end.positions[tp].next for tp, at in stored.items()):
+            return False
+    return True
+
+
+def was_shared(checkpoints: str, storage: Mapping[str, str], prefix: str) -> bool:
+    """Whether any shared query has had a checkpoint in this folder. Raises CheckpointError if it cannot be read."""
+    return any(info.base_name.startswith(prefix) for info in Checkpoint.open(checkpoints, storage).entries("."))
+
+
+def _last_in(checkpoint: str, storage: Mapping[str, str], folder: str) -> list[SourceOffset]:
+    opened = Checkpoint.open(checkpoint, storage)
+    numbers = [int(info.base_name) for info in opened.entries(folder) if info.base_name.isdecimal()]
+    lines = opened.logged(max(numbers)).lines.values() if numbers else ()
+    return [SourceOffset.from_json(line) for line in lines if is_ours(line)]
