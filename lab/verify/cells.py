@@ -61,6 +61,19 @@ class RecordPath(Enum):
     """Spark passes offset ranges (``handOver=ranges``), and the sink's tasks read the records."""
 
 
+class Features(Enum):
+    """What a table asks of its writers, in sets that may stand together."""
+
+    RULES = "rules"
+    """A CHECK constraint, NOT NULL, a generated column, a default, VARCHAR."""
+    TRACKED = "tracked"
+    """Row tracking, clustering, in-commit timestamps."""
+    MAPPED = "mapped"
+    """Column mapping, deletion vectors, a change data feed."""
+    WIDENED = "widened"
+    """Type widening, V2 checkpoints, no rows removed (``appendOnly``)."""
+
+
 class Shows(Enum):
     """What a cell must show after its crash."""
 
@@ -77,6 +90,11 @@ def path_words(path: RecordPath) -> list[str]:
     return [] if path is RecordPath.SPARK else [path.value]
 
 
+def features_words(features: Features | None) -> list[str]:
+    """Return the part of a cell's name for the features of its table: none for none."""
+    return [] if features is None else [features.value]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
     """One crash of one pipeline."""
@@ -88,13 +106,15 @@ class Cell:
     delete_checkpoint: bool
     """Whether Spark's checkpoint is deleted before the pipeline is restarted."""
     path: RecordPath = RecordPath.SPARK
+    features: Features | None = None
+    """Those of its table, which delta-spark has made; None if the sink makes the table."""
 
     @property
     def name(self) -> str:
         """Return a name that is a valid file name, and the same in every run."""
         parts = [self.guarantee.value, self.result.value, self.point.value, self.kind.value.replace(" ", "-")]
         parts += ["no-checkpoint"] if self.delete_checkpoint else []
-        return "_".join([*parts, *path_words(self.path)])
+        return "_".join([*parts, *path_words(self.path), *features_words(self.features)])
 
 
 @dataclass(frozen=True, slots=True)

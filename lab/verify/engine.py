@@ -19,9 +19,10 @@ from lab.crash_plans import disarm
 from lab.spark_process import Login, SessionError, SparkProcess
 from lab.store.stores import LOCAL, Store
 from lab.verify.brokers import Kafka
-from lab.verify.cells import Cell, Kind, Outcome, RecordPath, Result
+from lab.verify.cells import Cell, Features, Kind, Outcome, RecordPath, Result
 from lab.verify.evidence import broken_chain
 from lab.verify.evolving import Registry
+from lab.verify.features import make
 from lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
 from lab.verify.outcomes import SecondOpinion, outcome, trouble_of_a_busy_machine
 from lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
@@ -111,6 +112,7 @@ class Engine:
     _charged_s: float = 0.0
     """The session's CPU time already in `spent`."""
     _registry: Registry | None = None
+    _templates: Path | None = None
     _special: Mapping[str, str] = field(default_factory=dict)
     """Settings that differ in the current or next session."""
     _numbers: Iterator[int] = field(default_factory=count)
@@ -165,6 +167,13 @@ class Engine:
         folder.mkdir(parents=True)
         self.crash_folder.mkdir(exist_ok=True)
         return folder, f"verify-{self._run_id}-{number:04d}"
+
+    def template(self, features: Features) -> Path:
+        """Return a table with these features; delta-spark makes all on first use."""
+        if self._templates is None:
+            self.progress("making tables with features")
+            self._templates = make(self.session(), self.folder / "templates")
+        return self._templates / features.value
 
     def close(self) -> None:
         """End the session, and all else that was started."""
@@ -240,6 +249,8 @@ class Engine:
         if cell.path is RecordPath.DIRECT and cell.result is Result.DEAD_LETTERS:
             self._registry = self._registry or Registry()
             running.registry = self._registry
+        if cell.features is not None:
+            running.template = self.template(cell.features)
         running.stored_in, running.storage_options = self.store.location(folder), self.store.storage_options
         return running
 

@@ -15,6 +15,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from lab.verify import features
 from lab.verify.cells import BY_DELTA_SPARK, Moment, Result
 from lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
 from lab.verify.pipelines import Locations, Pipeline
@@ -71,6 +72,8 @@ def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evi
         return judge_copies(acknowledged, evidence.in_topic, evidence.delivered)
     if result is Result.FOREACH_BATCH:
         return judge(acknowledged, evidence.in_topic, read_database(pipeline.database))
+    if pipeline.features:
+        return judge(acknowledged, evidence.in_topic, features.rows(pipeline))
     rows = read_rows(pipeline.table, result is Result.MERGE, pipeline.storage_options)
     if result is Result.DEAD_LETTERS:
         return judge_dead_letters(acknowledged, evidence.in_topic, rows, evidence.delivered, pipeline.topic)

@@ -20,13 +20,13 @@ here, and not taken from `exactly_once`, because that is what is under test.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from itertools import product
 
 from lab.crash_plans import POINTS
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, Result, Shows
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, RecordPath, Result, Shows
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
@@ -299,12 +299,14 @@ def must_show(cell: Cell) -> Shows:
 
 @cache
 def full() -> tuple[Cell, ...]:
-    """Return every cell that can occur, in one fixed order."""
-    return tuple(cell for cell in combinations() if why_impossible(cell) is None)
+    """Return every cell that can occur, in one fixed order; those of tables with features come last."""
+    plain = [cell for cell in combinations() if why_impossible(cell) is None]
+    at_the_table = [cell for cell in plain if cell.result is Result.APPEND and isinstance(cell.point, SinkPoint)]
+    return (*plain, *(replace(cell, features=each) for each in Features for cell in at_the_table))
 
 
 def combinations() -> Iterator[Cell]:
-    """Yield every combination, possible or not."""
+    """Yield every combination, possible or not, with tables that have no features."""
     everything = product(Guarantee, Result, POINTS, Kind, (False, True), RecordPath)
     for guarantee, result, point, kind, delete, path in everything:
         yield Cell(point, kind, guarantee, result, delete, path)
@@ -340,7 +342,7 @@ def _reasons() -> str:
     """Return how many of all combinations cannot occur, and why."""
     every = list(combinations())
     reasons = [why_impossible(cell) for cell in every]
-    lines = [f"Of {len(every)} combinations {len(full())} can occur. The others cannot:", ""]
+    lines = [f"Of {len(every)} combinations {reasons.count(None)} can occur. The others cannot:", ""]
     lines += [f"- {reasons.count(rule.why)}: {rule.why}." for rule in IMPOSSIBLE]
     return "\n".join(lines)
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from lab.verify.cells import AnyCell, CellT_co, Moment, Outcome, Result, Shows
 from lab.verify.evidence import Evidence, commits, sendings, verdict
+from lab.verify.features import broken_rule
 from lab.verify.pipelines import Locations, Pipeline
 
 START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
@@ -69,7 +70,7 @@ def outcome(
         lost, duplicated = found.lost, found.duplicated
         # Leftovers explain what is lost: readers wait for an unfinished transaction.
         wrong = wrong or "; ".join(there.left_behind) or found.contradicts(shows, *most)
-        wrong = wrong or second_opinion(pipeline, Result(pipeline.result))
+        wrong = wrong or second_opinion(pipeline, Result(pipeline.result)) or broken_rule(pipeline)
     except Exception as error:  # an unreadable table is a finding, not the end of the run
         wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
     moments = sorted([*one.moments, *landed, *commits(pipeline, one.began_wall_s)], key=lambda each: each.at_s)

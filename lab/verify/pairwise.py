@@ -11,7 +11,8 @@ equals the cheapest one to run, and then a shuffle by the seed decides. At the e
 cover all their pairs. What a cell shows is a value like the others, so losses and duplicates occur at every
 point where they can.
 
-`pairwise` covers each point on the direct path under every guarantee: three values together. The points
+`pairwise` covers each point on the direct path under every guarantee, and each point and path under exactly-once with
+each set of features: three values together. `quick` has no tables with features. The points
 of the source need not meet every kind of result: nothing there depends on the sink. Points and kinds of
 crash need not meet both writers of delta-spark: one sequence writes for both.
 """
@@ -29,7 +30,7 @@ from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath
 from lab.verify.matrix import SOURCE_POINTS, must_show
 from sparkonce.exactly_once.guarantee import Guarantee
 
-_POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH = 0, 2, 3, 5, 6
+_POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH, _FEATURES = 0, 2, 3, 5, 6, 7
 """Indexes of these dimensions in a cell's values."""
 Pair = frozenset[tuple[int, Hashable]]
 """Values with the indexes of their dimensions: pairs, or triples where three must come together."""
@@ -93,9 +94,18 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 
 
 def pairs(cell: Cell) -> set[Pair]:
-    """Return every pair of values of two dimensions in a cell; on the direct path also (point, guarantee, path)."""
+    """Return every pair of values of two dimensions in a cell; on the direct path also (point, guarantee, path).
+
+    Those of a cell with features are pairs with them, and under exactly-once (point, path, features).
+    """
     result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
     values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell), cell.path)
+    if cell.features is not None:
+        features = (_FEATURES, cell.features)
+        found = {frozenset({features, other}) for other in enumerate(values)}
+        if cell.guarantee is Guarantee.EXACTLY_ONCE:
+            found.add(frozenset({features, (_POINT, cell.point), (_PATH, cell.path)}))
+        return found
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
     if cell.path is RecordPath.DIRECT:
         found.add(frozenset({(_POINT, cell.point), (_GUARANTEE, cell.guarantee), (_PATH, cell.path)}))
@@ -106,6 +116,8 @@ def pairs(cell: Cell) -> set[Pair]:
 
 
 def few_pairs(cell: Cell) -> set[Pair]:
-    """Return the pairs of a cell; with its point only what it shows, and exactly-once."""
+    """Return the pairs of a cell; with its point only what it shows, and exactly-once. Features are left out."""
+    if cell.features is not None:
+        return set()
     point, kept = (_POINT, cell.point), {(_SHOWS, must_show(cell)), (_GUARANTEE, Guarantee.EXACTLY_ONCE)}
     return {pair for pair in pairs(cell) if point not in pair or (pair & kept and len(pair) == 2)}

@@ -86,6 +86,13 @@ class Pipeline(Locations):
     """The value of a `RecordPath`."""
     registry: str = field(default="", kw_only=True)
     """The schema registry of its values, if it decodes Avro."""
+    features: str = field(default="", kw_only=True)
+    """The value of a `Features`, if its table has any."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table to which rows are appended."""
+        return (*COLUMNS, "topic") if self.features else COLUMNS
 
     @property
     def output_topic(self) -> str | None:
@@ -166,7 +173,7 @@ def read(spark: SparkSession, pipeline: Pipeline, offset_store: str | None, colu
 
 
 def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    return into_table(read(spark, pipeline, f"delta:{pipeline.table}", COLUMNS), pipeline)
+    return into_table(read(spark, pipeline, f"delta:{pipeline.table}", pipeline.columns), pipeline)
 
 
 def into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:

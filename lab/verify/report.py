@@ -14,7 +14,18 @@ from itertools import groupby
 
 from lab.crash_plans import POINTS
 from lab.page import document
-from lab.verify.cells import AnyCell, Cell, Kind, Outcome, RecordPath, Result, Shows, path_words
+from lab.verify.cells import (
+    AnyCell,
+    Cell,
+    Features,
+    Kind,
+    Outcome,
+    RecordPath,
+    Result,
+    Shows,
+    features_words,
+    path_words,
+)
 from lab.verify.cluster.cells import ClusterCell
 from lab.verify.cluster.section import cell_details
 from lab.verify.cluster.section import section as faults_section
@@ -44,6 +55,7 @@ body { max-width: 1400px } .legend li { break-inside: avoid; padding-left: 1.8re
 .tile.merge { border-radius: 50% } .tile.topic { border-radius: 50% 0 } .tile.dead-letters { border-radius: 0 50% }
 .tile.foreach-batch { border-radius: 0 0 50% 50% } .tile.append-writer { border-radius: 50% 50% 0 0 }
 .tile.direct { box-shadow: 0 3px 0 var(--ink) }
+.tile.features { outline: 1px solid var(--ink); outline-offset: 1px }
 .tile.deleted { border: 2px dashed var(--ink) }
 .held { background-color: var(--held) } .loss { background-color: var(--loss) }
 .duplicates { background-color: var(--duplicates) } .wrong { background-color: var(--wrong) }
@@ -168,6 +180,7 @@ def legend() -> str:
     items.append(
         '<li><span class="tile skipped direct">○</span>underlined: the sink reads the records itself (direct)</li>'
     )
+    items.append('<li><span class="tile skipped features">○</span>outlined: a table with features</li>')
     items.append('<li><span class="tile none">·</span>cannot occur</li>')
     return "".join(items)
 
@@ -228,6 +241,7 @@ def _tile(cell: Cell, outcome: Outcome[Cell] | None, to: str) -> str:
     classes += [cell.result.value] if cell.result is not Result.APPEND else []
     classes += ["deleted"] if cell.delete_checkpoint else []
     classes += path_words(cell.path)
+    classes += ["features"] if cell.features else []
     said = escape(f"{cell_words(cell)}: {verdict.words}")
     if outcome is None:
         return f'<span class="{" ".join(classes)}" title="{said}">{verdict.sign}</span>'
@@ -269,14 +283,15 @@ def _showed(outcome: Outcome[Cell]) -> str:
 def cell_words(cell: Cell) -> str:
     """Describe a cell."""
     checkpoint = ", checkpoint deleted" if cell.delete_checkpoint else ""
-    way = "".join(f", {word}" for word in path_words(cell.path))
+    way = "".join(f", {word}" for word in [*path_words(cell.path), *features_words(cell.features)])
     return f"{cell.guarantee.value}, {cell.result.value}, {cell.kind.value} at {cell.point.value}{checkpoint}{way}"
 
 
 _GUARANTEES, _KINDS, _RESULTS, _PATHS = list(Guarantee), list(Kind), list(Result), list(RecordPath)
+_FEATURES = [None, *Features]
 
 
-def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int]:
+def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int, int]:
     """Order by declaration: an Enum's members have no order."""
     return (
         _GUARANTEES.index(cell.guarantee),
@@ -285,8 +300,9 @@ def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int]:
         _RESULTS.index(cell.result),
         cell.delete_checkpoint,
         _PATHS.index(cell.path),
+        _FEATURES.index(cell.features),
     )
 
 
-def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool, int]:
+def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool, int, int]:
     return _cell_order(outcome.cell)

@@ -63,7 +63,8 @@ def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse
         setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]
         faults = [each for each in outcomes if isinstance(each.cell, ClusterCell)]
         beside = [each for each in outcomes if isinstance(each.cell, ShowCell)]
-        texts[options.report] = page(crashes, result, full(), _made(), setbacks, faults, beside)
+        possible = [cell for cell in full() if cell.features is None]  # the others would be half of the picture
+        texts[options.report] = page(crashes, result, possible, _made(), setbacks, faults, beside)
     good = True
     for path, text in texts.items():
         try:

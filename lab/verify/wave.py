@@ -29,6 +29,7 @@ from lab.verify.brokers import Broker, CrashableBroker
 from lab.verify.cells import Cell, Kind, Moment
 from lab.verify.evidence import Evidence, gather
 from lab.verify.evolving import Registry
+from lab.verify.features import copy_to, read
 from lab.verify.matrix import BROKER_POINTS, crashes_while_producing
 from lab.verify.pipelines import Locations, Pipeline
 from lab.verify.records import Sending, create_topic
@@ -98,6 +99,8 @@ class Running:
     stored_in: str = ""
     """See `Locations`."""
     storage_options: Mapping[str, str] = field(default_factory=dict)
+    template: Path | None = None
+    """The table with features that is copied to its place."""
     began_s: float = 0.0
     began_wall_s: float = 0.0
     moments: list[Moment] = field(default_factory=list)
@@ -168,6 +171,7 @@ class Running:
             cell.result.value, RECORDS_PER_BATCH,
             TRANSACTION_TIMEOUT_MS if cell.kind is Kind.TRANSACTION_TIMED_OUT else None,
             stored_in=self.stored_in, storage_options=self.storage_options, path=cell.path.value,
+            features="" if cell.features is None else cell.features.value,
             registry="" if self.registry is None else self.registry.url,
         )  # fmt: skip
 
@@ -204,6 +208,8 @@ class Wave:
         one.began_s, one.began_wall_s = time.monotonic(), time.time()
         if one.registry is not None:
             one.registry.evolve(one.topic, evolving.FIRST)
+        if one.template is not None:
+            copy_to(one.pipeline(), one.template)
         output = one.pipeline().output_topic
         for topic in (one.topic,) if output is None else (one.topic, output):
             create_topic(one.broker.bootstrap_servers, topic)
@@ -398,6 +404,8 @@ class Wave:
             if one.own_broker is not None:
                 stack.callback(one.own_broker.close)
             one.evidence = gather(one.pipeline())
+            if one.template is not None:
+                read(self._around.session(), one.pipeline())
 
 
 def remove_checkpoint(place: Locations) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lab.spark_process import essence
 from lab.verify.__main__ import add_arguments, choose, run
 from lab.verify.brokers import Kafka
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, RecordPath, Result, Shows
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, Outcome, RecordPath, Result, Shows
 from lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from lab.verify.matrix import BROKER_POINTS, full
 from lab.verify.pairwise import pairwise, quick
@@ -52,7 +52,9 @@ def test_without_options_all_cells_run() -> None:
 def test_options_narrow_the_choice() -> None:
     words = ["--guarantee", "exactly-once", "--kind", "driver-killed", "--point", "sink.begun", "--result", "append"]
     assert {cell.path for cell in choose(options(*words)) if isinstance(cell, Cell)} == set(RecordPath)
-    chosen = [cell for cell in choose(options(*words, "--path", "direct")) if isinstance(cell, Cell)]
+    of_the_path = [cell for cell in choose(options(*words, "--path", "direct")) if isinstance(cell, Cell)]
+    chosen = [cell for cell in of_the_path if cell.features is None]
+    assert {cell.features for cell in of_the_path} == {None, *Features}
     assert {cell.path for cell in chosen} == {RecordPath.DIRECT}
     assert [cell.delete_checkpoint for cell in chosen] == [False, True]
     assert {(cell.guarantee, cell.kind, cell.point) for cell in chosen} == {
@@ -60,6 +62,7 @@ def test_options_narrow_the_choice() -> None:
     }
     left = choose(options("--without-merge"))
     assert {cell.result for cell in left if isinstance(cell, Cell)} == set(Result) - BY_DELTA_SPARK
+    assert not any(cell.features for cell in left if isinstance(cell, Cell))
     assert {cell.sink for cell in left if isinstance(cell, SetBackCell)} == set(Sink) - SINKS_BY_DELTA_SPARK
 
 
@@ -68,6 +71,10 @@ def test_options_of_one_dimension_leave_the_other_out() -> None:
     assert [cell.name for cell in twins] == ["setback_twin_window_hdfs_append", "setback_twin_window_rocksdb_append"]
     assert all(isinstance(cell, SetBackCell) for cell in choose(options("--setback", "all")))
     assert all(isinstance(cell, Cell) for cell in choose(options("--kind", "exception")))
+    for option in ("all", "rules"):
+        featured = [cell for cell in choose(options("--features", option)) if isinstance(cell, Cell)]
+        assert featured == [cell for cell in full() if cell.features and option in ("all", cell.features.value)]
+        assert featured == choose(options("--features", option))
     assert all(isinstance(cell, Cell) for cell in choose(options("--path", "spark")))
     assert all(isinstance(cell, Cell) for cell in choose(options("--guarantee", "at-least-once")))
     with pytest.raises(ValueError, match="no cell matches"):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.test_quick import RESULT, verify
+from lab.verify.cells import Features
+from tests.verify.test_quick import RESULT, has_merges, verify
 
 pytestmark = pytest.mark.spark
 
@@ -31,6 +32,17 @@ STORED = (
 def test_more_cells_with_table_and_checkpoint_on_s3(tmp_path: Path) -> None:
     result = verify(tmp_path / "page.html", "--store", "moto", *(word for name in STORED for word in ("--cell", name)))
     assert result == f"RESULT cells={len(STORED)} lost=0 duplicated=0 wrong=0"
+
+
+FEATURED = ("--guarantee", "exactly-once", "--point", "sink.rows_landed", "--kind", "driver-killed", "--path", "direct")
+
+
+@pytest.mark.java
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not has_merges(), reason="delta-spark makes these tables, and its jars are missing")
+def test_tables_with_features_on_s3(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html", "--store", "moto", "--features", "all", *FEATURED)
+    assert result == f"RESULT cells={2 * len(Features)} lost=0 duplicated=0 wrong=0"
 
 
 @pytest.mark.soak

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.crash_plans import POINTS
-from lab.verify.cells import Cell, Kind, RecordPath, Result, Shows
+from lab.verify.cells import Cell, Features, Kind, RecordPath, Result, Shows
 from lab.verify.matrix import (
     BY_FUNCTION,
     SENDING,
@@ -134,8 +134,16 @@ def test_every_point_and_kind_occurs() -> None:
 
 
 def test_a_combination_either_occurs_or_has_a_reason() -> None:
-    assert [each for each in combinations() if why_impossible(each) is None] == list(full())
-    assert len(full()) < sum(1 for _ in combinations())
+    plain = [each for each in full() if each.features is None]
+    assert [each for each in combinations() if why_impossible(each) is None] == plain
+    assert len(plain) < sum(1 for _ in combinations())
+
+
+def test_a_table_with_features_meets_every_crash_of_the_sink() -> None:
+    crashes = {each for each in full() if each.result is Result.APPEND and isinstance(each.point, SinkPoint)}
+    for features in Features:
+        featured = {each for each in full() if each.features is features}
+        assert featured == {dataclasses.replace(each, features=features) for each in crashes if each.features is None}
 
 
 def test_names_are_unique_and_fit_a_file_system() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.verify.cells import BY_DELTA_SPARK, Cell, RecordPath, Result, Shows
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, RecordPath, Result, Shows
 from lab.verify.matrix import SOURCE_POINTS, full, must_show
 from lab.verify.pairwise import Pair, few_pairs, pairs, pairwise, quick
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -54,6 +54,17 @@ def test_the_direct_path_meets_each_point_under_each_guarantee() -> None:
     chosen = pairwise(full())
     direct = {(cell.point, cell.guarantee) for cell in chosen if cell.path is RecordPath.DIRECT}
     assert direct == {(cell.point, cell.guarantee) for cell in full() if cell.path is RecordPath.DIRECT}
+
+
+def test_tables_with_features_meet_each_point_on_each_path_under_exactly_once() -> None:
+    def met(cells: Iterable[Cell]) -> set[tuple[object, ...]]:
+        once = [cell for cell in cells if cell.features and cell.guarantee is Guarantee.EXACTLY_ONCE]
+        return {(cell.features, cell.point, cell.path) for cell in once}
+
+    chosen = pairwise(full())
+    assert met(chosen) == met(full())
+    assert {(cell.features, cell.guarantee) for cell in chosen if cell.features} == set(product(Features, Guarantee))
+    assert not any(cell.features for cell in quick(full()))
 
 
 def test_the_quick_choice_has_every_point_under_exactly_once_and_all_that_it_can_show() -> None:

@@ -106,6 +106,11 @@ MERGE_BUGS = (
         "did not recover",
     ),
 )
+_TRACKED = "exactly-once_append_sink.rows_landed_worker-killed_no-checkpoint_tracked"
+FEATURE_BUGS = (
+    Bug("high_water_mark_not_raised", _TRACKED, "row-ids: version"),
+    Bug("checkpoint_without_domains", _TRACKED, "row-ids: version"),
+)
 
 
 def laboratory(bug: str | None, *words: str) -> subprocess.CompletedProcess[str]:
@@ -152,7 +157,7 @@ def assert_found(name: str, bugs: Sequence[Bug], folder: Path) -> None:
 
 EVERYWHERE = by_name(*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS)
 ON_A_CLUSTER = by_name(*CLUSTER_BUGS)
-IN_A_MERGE = by_name(*MERGE_BUGS)
+BESIDE_DELTA_SPARK = by_name(*MERGE_BUGS, *FEATURE_BUGS)
 
 
 @pytest.mark.spark
@@ -172,13 +177,13 @@ def test_the_matrix_finds_on_a_cluster(name: str, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.java
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", IN_A_MERGE)
-def test_the_matrix_finds_in_a_merge(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", BESIDE_DELTA_SPARK)
+def test_the_matrix_finds_beside_delta_spark(name: str, tmp_path: Path) -> None:
     try:
         delta_jars()
     except PeerMissingError as error:
         pytest.skip(str(error))
-    assert_found(name, IN_A_MERGE[name], tmp_path)
+    assert_found(name, BESIDE_DELTA_SPARK[name], tmp_path)
 
 
 @pytest.mark.spark
@@ -220,5 +225,6 @@ def test_two_commits_that_were_compared_at_once_do_not_both_land() -> None:
 
 def test_every_planted_bug_is_looked_for() -> None:
     planted = {path.parent.name for path in PLANTED.glob("*/sitecustomize.py")}
-    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *MERGE_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)}
+    everywhere = (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *MERGE_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS, *FEATURE_BUGS)
+    looked_for = {bug.name for bug in everywhere}
     assert planted == looked_for | {"comparison_only_before_tasks", "another_handle", "point_after_comparison"}

@@ -1,6 +1,6 @@
 """Judges a table that two programs write: each commit as soon as it is there, by rules and by the rows it must leave.
 
-The rules are those of `lab.log.judge`, which knows the protocol and no code of the product. The rows are computed: ours
+The rules are those of `lab.log.files`, which knows the protocol and no code of the product. The rows are computed: ours
 from what the batch was given, those of delta-spark from what its statement does to the rows of the version that it
 read. Commits in between that the statement has not read keep theirs.
 """
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from lab.log.judge import CHECKPOINT, Json, Judge, Table
+from lab.log.files import FilesJudge
+from lab.log.judge import CHECKPOINT, Json
 from sparkonce.offset_store.clock import now_ms
 from tests.lab.log.beside.statements import Changes, Rows, Statement
 
@@ -27,28 +27,12 @@ OLD_AFTER = 60
 OLD_S = 40 * 24 * 3600
 
 
-class RulesJudge(Judge):
-    """The judge of simulated logs, for real files, which have other statistics."""
-
-    def _ours(self, before: Table, after: Table, actions: list[tuple[str, Json]]) -> None:
-        adds = {action["path"] for kind, action in actions if kind == "add"}
-        if adds & before.adds.keys() or any(kind == "remove" for kind, _ in actions):
-            self.fail("rows", f"version {after.version} is no append of new files")
-
-    def _rows(self, where: str, files: list[Json], offsets: set[tuple[str, int, int]]) -> None:
-        if sum(each["numRecords"] for each in files) != len(offsets):
-            self.fail("rows", f"{where} has {files}, and its record says {sorted(offsets)}")
-        if offsets & self.covered:
-            self.fail("duplicates", f"{where} has rows that were written: {sorted(offsets & self.covered)}")
-        self.covered |= offsets
-
-
 @dataclass(slots=True)
 class LogJudge:
     """Reads the log of one table as it grows."""
 
     table: Path
-    rules: RulesJudge = field(default_factory=RulesJudge)
+    rules: FilesJudge = field(default_factory=FilesJudge)
     statements: dict[int, Statement] = field(default_factory=dict)
     batches: dict[int, Changes] = field(default_factory=dict)
     landed: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -142,10 +126,11 @@ class LogJudge:
             self.rules.fail("doubled", f"version {version} has {what[0]} {what[1]} again")
 
     def _files(self, where: str, adds: Iterable[Mapping[str, Any]]) -> None:
-        for add in adds:
-            path = self.table / unquote(add["path"])
-            if not path.exists() or path.stat().st_size != add["size"]:
-                self.rules.fail("files", f"{where} has no file {path.name} of {add['size']} bytes")
+        self.rules.files(where, adds, self._size_of)
+
+    def _size_of(self, path: str) -> int | None:
+        file = self.table / path
+        return file.stat().st_size if file.exists() else None
 
 
 def _changed(rows: Rows, changes: Changes) -> Rows:
