@@ -54,6 +54,8 @@ async def handle(broker: Broker, request: Request) -> Body:
         return request.response(response_data=None, error_code=int(error.code))
     try:
         body = await FORWARDED[inner.api_key](broker, inner)
+    except KafkaError as error:
+        return request.response(response_data=None, error_code=int(error.code))
     except CloseConnectionError:  # do not retry: it has failed, or no controller was found in time
         return request.response(response_data=None, error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
     except ProtocolError as error:  # such as an unknown version: the connection also carries other clients' requests
@@ -76,7 +78,7 @@ def _inner(request: Request, wanted: Any) -> Request:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"no request in an envelope: {error}") from None
     if header.api_key not in FORWARDED:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {header.api_key} does not go into an envelope")
-    return Request(
+    inner = Request(
         header.api_key,
         header.api_version,
         header.correlation_id,
@@ -86,6 +88,8 @@ def _inner(request: Request, wanted: Any) -> Request:
         principal,
         request.endpoint,
     )
+    inner.is_forwarded = True
+    return inner
 
 
 def _enclosed(request: Request, inner: Request, body: Body) -> Body:

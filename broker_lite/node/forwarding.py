@@ -50,6 +50,9 @@ def by_the_controller(handler: Handler) -> Handler:
             written = controller.written() if is_decided else None
         if body is not None and written is not None and await written:
             return body
+        if request.is_forwarded:
+            # Forwarded once more it would race with its sender's next attempt, and could undo a later change.
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         return await _forward(broker, request)
 
     return handle

@@ -39,6 +39,7 @@ class Request:
         "client_id",
         "correlation_id",
         "endpoint",
+        "is_forwarded",
         "origin",
         "overlaps",
         "principal",
@@ -73,6 +74,8 @@ class Request:
         """The advertised address of the request's listener; responses return this one."""
         self.origin = origin
         """Identifies the connection that the request came over."""
+        self.is_forwarded = False
+        """Whether another broker has forwarded it, which sends it to the next controller if this one has resigned."""
         self.overlaps = False
         """Whether later writes on its connection may be handled before it is answered."""
         self.units = 0
