@@ -15,7 +15,7 @@ from tests.lab.sim.test_zookeeper import FOUND_BY as FOUND_ON_ZOOKEEPER
 FOUND_BY = {
     "acks-before-safe": (0, "acknowledged-is-safe"),
     "acks-by-end": (0, "acknowledged-is-safe"),
-    "leads-as-before-the-wait": (11, "error"),
+    "leads-as-before-the-wait": (263, "error"),
     "coordinators-answer-at-once": (80, "fenced-for-cause"),
     "heartbeats-answered-at-once": (120, "member-stays"),
     "compacted-too-much": (2, "latest-kept"),

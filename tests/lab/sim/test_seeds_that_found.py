@@ -20,7 +20,7 @@ FOUND = {
     108_068: "an answer about a generation came after its group had been deleted, and was held against the next group",
     116_304: "a broker died just before the last look, which nobody had noticed yet, and its files were looked at",
     116_737: "a batch that compaction had written anew was held to be the one that had been appended",
-    201_146: "a request that a controller passed on when it resigned was carried out after a later one was acknowledged",
+    201_146: "a request that a resigned controller passed on was carried out after a later one was acknowledged",
 }
 
 
