@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,10 +143,11 @@ def test_an_ingestion_shows_its_tables() -> None:
     secret = {"kafka.sasl.password": "secret"}
     flow = Flow(name="f", topics=EVIL, table=None, path="/data/t", app_id=EVIL, source=secret, **both)
     waiting = Flow(name="w", topics="topic", table="shop.orders", path=None, app_id="w", source={}, **both)
-    settings: Any = SimpleNamespace(trigger="once")
+    settings: Any = SimpleNamespace(trigger="once", checkpoint="/c", storage={})
     ingestion: Any = Ingestion(None, settings, (), listener())  # type: ignore[arg-type]
+    flow = replace(flow, query_name=EVIL)
+    ingestion._tables = {"f": flow, "w": waiting}
     ingestion._running = {"f": SimpleNamespace(flow=flow)}
-    ingestion._waiting = {"w": waiting}
     html = ingestion._repr_html_()
     _, first, second = cells(html)
     assert first[1:] == ["/data/t", "running", "3", "1,000", "1"]

@@ -47,6 +47,14 @@ def add(script: Script, producer: Producer, index: int = 1, topic: str = "t") ->
     script.settle()
 
 
+def add_offsets(script: Script, producer: Producer) -> None:
+    """Add the partition of the group's offsets, as such clients do."""
+    known = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+    call = script.send(1, ApiKey.ADD_OFFSETS_TO_TXN, 3, transactional_id=NAME, group_id=GROUP, **known)
+    assert error_told(script.answer(call)) is ErrorCode.NONE
+    script.settle()
+
+
 def commit(
     script: Script, producer: Producer, offset: int = 5, version: int = LEGACY_COMMIT, coordinator: int = 2
 ) -> Call:
@@ -187,7 +195,7 @@ def test_writes_that_wait_together_are_all_appended(script: Script) -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_late_offsets_open_no_transaction(script: Script, committed: bool) -> None:
     producer = init(script)
-    add(script, producer, 0, OFFSETS_TOPIC)
+    add_offsets(script, producer)
     with answer_held_back(script) as held:
         call = commit(script, producer)
     end_legacy(script, producer, committed=committed)
@@ -216,11 +224,11 @@ def test_offsets_that_were_asked_about_before_leadership_came_back_come_again(sc
 
 def test_late_offsets_fall_into_no_later_transaction(script: Script) -> None:
     producer = init(script)
-    add(script, producer, 0, OFFSETS_TOPIC)
+    add_offsets(script, producer)
     with answer_held_back(script) as held:
         call = commit(script, producer, offset=5)
     end_legacy(script, producer, committed=False)
-    add(script, producer, 0, OFFSETS_TOPIC)
+    add_offsets(script, producer)
     held[0].answered()
     script.settle()
     assert error_of(call.answer) is ErrorCode.INVALID_TXN_STATE

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from sparkonce.connectors.delta_sink import separate_store as module
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
-from sparkonce.connectors.runtime.cache import MAX_KEPT
+from sparkonce.connectors.runtime.cache import MAX_KEPT, LruCache
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.offset_store import DeltaOffsetStore, GroupOffsetStore, MemoryOffsetStore, OffsetStoreError
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
@@ -62,7 +62,8 @@ def test_the_table_itself_is_not_apart(spec: str) -> None:
     assert separate_store(SinkOptions.read({**GIVEN, "offsetStore": spec})) is None
 
 
-def test_a_store_is_kept_open_for_its_application() -> None:
+def test_a_store_is_kept_open_for_its_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_kept", LruCache(MAX_KEPT))
     first = separate_store(SinkOptions.read({**GIVEN, "offsetStore": "delta:/x/offsets"}))
     assert str(first) == "delta:/x/offsets"
     assert separate_store(SinkOptions.read({**GIVEN, "offsetStore": "delta:/x/offsets"})) is first
