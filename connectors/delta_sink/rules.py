@@ -158,7 +158,12 @@ def default_of(text: str, kind_json: str) -> pa.Array:
 def _names_a_char(text: str, table: t.StructType) -> bool:
     """Whether an expression may read a CHAR: the rows of a query have it as it came, and Spark's table filled up."""
     chars = (column.name for column in table if re.search(r"(?i)\bchar\(", str(column.metadata.get(DECLARED, ""))))
-    return any(re.search(rf"(?i)\b{re.escape(name)}\b", text) for name in chars)
+    return any(may_read(text, name) for name in chars)
+
+
+def may_read(text: str, column: str) -> bool:
+    """Whether SQL may read a column: it has the name somewhere, and not as that of a function that it calls."""
+    return re.search(rf"(?i)(?<!\w){re.escape(column)}(?!\w)(?!\s*\()", text) is not None
 
 
 def _invariant(column: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

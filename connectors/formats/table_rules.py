@@ -2,14 +2,13 @@
 
 `connectors.delta_sink.rules` evaluates a table's own SQL where the rows are written, if its results are known to be
 Spark's. A condition outside of that is checked by Spark itself: a filter behind the query's last operator, which keeps
-every row and raises for one that breaks the condition. The sink accepts exactly the rules that it is told of, so one
-that the table gets later is refused as by a plain ``writeStream``.
+every row, and fails at a row that breaks the condition. The sink accepts exactly the rules that it is told of, so a
+rule that the table gets later is refused as by a plain ``writeStream``.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
@@ -18,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 
 from sparkonce.connectors.delta_sink.features import TableFacts
 from sparkonce.connectors.delta_sink.options import CHECKED_RULES, FORMAT, SinkOptions
-from sparkonce.connectors.delta_sink.rules import BySpark
+from sparkonce.connectors.delta_sink.rules import BySpark, may_read
 from sparkonce.connectors.delta_sink.table import cached_store
 from sparkonce.connectors.kafka_source.hand_over import COLUMN as RANGES
 from sparkonce.connectors.values.letters import COLUMN as LETTERS
@@ -32,13 +31,15 @@ def with_table_rules(rows: DataFrame, given: Mapping[str, str]) -> tuple[DataFra
     Raises:
         OptionError: if the query lacks a column that a rule reads, or has it in another type.
     """
+    if RANGES in rows.columns:
+        return rows, {}
     options = SinkOptions.read(given)
     try:
         facts = TableFacts.of(cached_store(options).snapshot_unchecked().state)
     except OffsetStoreError:  # there is no table yet, or the sink says why it cannot be read
         return rows, {}
     rules = sorted(facts.rules.by_spark, key=lambda each: each.column is None)  # a condition may read what is computed
-    if not rules or RANGES in rows.columns:
+    if not rules:
         return rows, {}
     is_letter = f.col(LETTERS).isNotNull() if LETTERS in rows.columns else f.lit(False)
     for name in (each for each in facts.partition_columns if _has(rows, each)):
@@ -77,7 +78,7 @@ def _raised(rule: BySpark) -> Column:
 def _check_reads(rule: BySpark, rows: DataFrame, table: StructType) -> None:
     """Check that Spark evaluates a rule on the values that the table gets."""
     for column in table.fields:
-        if column.name == rule.column or not _names(rule.text, column.name):
+        if column.name == rule.column or not may_read(rule.text, column.name):
             continue
         own = next((each for each in rows.schema.fields if each.name.lower() == column.name.lower()), None)
         if own is None or own.dataType != column.dataType:
@@ -87,11 +88,6 @@ def _check_reads(rule: BySpark, rows: DataFrame, table: StructType) -> None:
                 f"{FORMAT}: {rule.what} reads {column.name} ({kind}), and the query {has}: add the column, "
                 "or cast it, so that Spark can evaluate that as the table does"
             )
-
-
-def _names(text: str, column: str) -> bool:
-    """Whether SQL may read a column; a function may have its name."""
-    return re.search(rf"(?i)\b{re.escape(column)}\b(?!`?\s*\()", text) is not None
 
 
 def _has(rows: DataFrame, name: str) -> bool:

@@ -378,7 +378,8 @@ class Ingestion:
             found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)), self._existing)
             self._compare(found, committed(found.checkpoint, storage))
             return found
-        if not was_shared(self._settings.checkpoint, storage, SHARED):
+        # What a function adds to the records may come from other sources, whose offsets only the checkpoint has.
+        if flow.transform is not None or not was_shared(self._settings.checkpoint, storage, SHARED):
             return flow
         return usable(flow, storage, lambda _: self._store_of(flow), ())
 

@@ -247,12 +247,14 @@ class Planner:
         moved = {tp: _position(positions[tp], end) for tp, end in ends.items() if end != begin[tp]}
         return SourceOffset(start.source, {**positions, **moved})
 
-    def without_those_behind(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
-        """Return ``end`` without the topics whose tables do not have all records before ``start``, or cannot be read.
+    def without_those_behind(self, start: SourceOffset, latest: Offsets) -> Offsets:
+        """Return ``latest`` as if there were no more of topics whose tables lack records before ``start``.
 
-        A table that has more is another matter: another driver writes it, and the sink refuses that.
+        Nor of those whose tables cannot be read. So none of a batch's limit is spent on them. A table that has more is
+        another matter: another driver writes it, and the sink refuses that.
         """
-        moving = {tp: extent for tp, extent in batch_ranges(start, end).items() if extent.end > extent.start}
+        ranges = batch_ranges(start, self.advance(start, latest, None))
+        moving = {tp: extent for tp, extent in ranges.items() if extent.end > extent.start}
         behind: set[TopicPartition] = set()
         for topic, own in _by_topic(moving).items():
             try:
@@ -264,12 +266,14 @@ class Planner:
             if any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
                 behind.update(own)
         self._note_behind(frozenset(tp.topic for tp in behind))
-        return SourceOffset(end.source, {**end.positions, **{tp: start.positions[tp] for tp in behind}})
+        return {**latest, **{tp: start.positions[tp].next for tp in behind}}
 
     def _note_behind(self, topics: frozenset[str]) -> None:
-        if topics > self._behind:
-            named = ", ".join(sorted(topics - self._behind))
-            _log.warning("kafka_once: %s: not read until their tables have all records before, or can be read", named)
+        new = sorted(topics - self._behind)
+        if new:
+            _log.warning(
+                "kafka_once: %s: not read until their tables have all records before, or can be read", ", ".join(new)
+            )
         self._behind = topics
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:

@@ -185,10 +185,10 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
             self._pinned = {**latest, **self._pinned}
         newest = end = planner.advance(position, latest, None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        if most is not None or self._pinned is not None:
-            end = planner.advance(position, latest, most, self._pinned)
         if self._options.isolate_tables:
-            end = planner.without_those_behind(position, end)
+            latest = planner.without_those_behind(position, latest)
+        if most is not None or self._pinned is not None or self._options.isolate_tables:
+            end = planner.advance(position, latest, most, self._pinned)
         # Without any topic left, the previous position is kept, as in Spark's connector (SPARK-41375).
         is_empty = self._holds_back(position, latest, limit) or end == given.offset or not end.positions
         reached = None if is_empty else planner.with_epochs(given.offset, end)

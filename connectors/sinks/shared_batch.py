@@ -11,7 +11,7 @@ knows which topic its rows are of before it reads them.
 
 A table that refuses its part stops the query, or is left out (``isolateTables`` of the source). Left out, it lacks the
 records of this batch and has no offset past them, so every later part is refused as a gap, and nothing is written twice
-or passed over: the source leaves the topic alone until the table has caught up (`Planner.without_those_behind`).
+or skipped: the source does not read the topic until the table has caught up (`Planner.without_those_behind`).
 """
 
 from __future__ import annotations

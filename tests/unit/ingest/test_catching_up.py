@@ -78,8 +78,9 @@ class World:
     def plan(self) -> Ends:
         reached = {topic: self.pipeline.reached.get(topic, 0) for topic in TOPICS}
         wanted = {topic: self.random.randint(at, self.log[topic]) for topic, at in reached.items()}
-        found = self.planner.without_those_behind(self.offset(reached), self.offset(wanted))
-        return {tp.topic: position.next for tp, position in found.positions.items()}
+        latest = {partition(topic): end for topic, end in wanted.items()}
+        found = self.planner.without_those_behind(self.offset(reached), latest)
+        return {tp.topic: end for tp, end in found.items()}
 
     def run(self) -> None:
         """Run one batch of the shared query: the pending one again, or a new one."""
