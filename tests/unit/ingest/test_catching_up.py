@@ -192,3 +192,13 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     }
     assert "subscribe" not in found.source
     assert found.sink["checkpointLocation"].startswith("/checkpoints/a-")
+
+
+def test_a_topic_that_waits_has_no_share_of_a_batchs_limit(tmp_path: Path) -> None:
+    world = World(tmp_path, Random(0))
+    world.pipeline.tables.refusing = {"a": "begin"}
+    world.pipeline.run(0, {"a": 2, "b": 1})
+    start = world.offset(world.pipeline.reached)
+    latest = world.planner.without_those_behind(start, {partition("a"): 1_000, partition("b"): 10})
+    ends = world.planner.advance(start, latest, 8).positions
+    assert {tp.topic: position.next for tp, position in ends.items()} == {"a": 2, "b": 9}

@@ -16,6 +16,7 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError
 from sparkonce.connectors.delta_sink.features import SAFE, TableFacts, growth_refusals
+from sparkonce.connectors.delta_sink.rules import may_read
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.offset_store.locations import Location
@@ -551,3 +552,17 @@ def test_an_empty_partition_is_checked_as_the_null_that_it_will_be(tmp_path: Pat
     )
     with pytest.raises(SchemaError, match=r"the check constraint c .* is not kept"):
         query.write(0, [{"v": 1, "p": ""}])
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "reads"),
+    [
+        ("hour(at) > 1", "hour", False),
+        ("HOUR > 1", "hour", True),
+        ("`x%` > 1", "x%", True),
+        ("hours > 1", "hour", False),
+        ("s.hour > 1", "s", True),
+    ],
+)
+def test_what_sql_may_read(text: str, column: str, reads: bool) -> None:
+    assert may_read(text, column) == reads
