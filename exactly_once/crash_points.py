@@ -25,4 +25,5 @@ class SinkPoint(CrashPoint):
     AFTER_COMMIT = "sink.after_commit"
     """All writes of the batch have landed; Spark's checkpoint does not know of it."""
     BETWEEN_TARGETS = "sink.between_targets"
-    """The dead letters of a batch are delivered; its rows are not."""
+    """The dead letters of a batch are delivered; its rows are not. Or other tables have their part of it, and the next
+    one has not."""

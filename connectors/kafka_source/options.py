@@ -259,9 +259,18 @@ class SourceOptions:
         spark=True,
         group=_HOW_MUCH,
     )
+    min_offsets_per_topic: int | None = long(
+        None,
+        "how many records of a topic must be available before a micro-batch reads it, so that a table of each topic "
+        "gets larger files; maxTriggerDelay bounds the wait",
+        least=1,
+        scope=Scope.STREAM,
+        group=_HOW_MUCH,
+    )
     max_trigger_delay_ms: int = text(
         DEFAULT_MAX_TRIGGER_DELAY_MS,
-        "how long minOffsetsPerTrigger may delay records: 90s, 15m, 1h; a plain number is milliseconds",
+        "how long minOffsetsPerTrigger or minOffsetsPerTopic may delay records: 90s, 15m, 1h; a plain number is "
+        "milliseconds",
         name="maxTriggerDelay",
         parse=milliseconds,
         default_text="15m",
@@ -451,6 +460,7 @@ class SourceOptions:
         for name, value, default in (
             ("maxOffsetsPerTrigger", self.max_offsets_per_trigger, None),
             ("minOffsetsPerTrigger", self.min_offsets_per_trigger, None),
+            ("minOffsetsPerTopic", self.min_offsets_per_topic, None),
             ("maxTriggerDelay", self.max_trigger_delay_ms, DEFAULT_MAX_TRIGGER_DELAY_MS),
         ):
             if value != default:
@@ -484,12 +494,16 @@ OPTIONS = SettingTable(
 
 
 def _check_limits(options: SourceOptions) -> None:
-    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
-    if least is not None and most is not None and least > most:
-        raise OptionError(
-            f"{FORMAT}: the value of minOffsetsPerTrigger ({least}) is higher than the maxOffsetsPerTrigger ({most}): "
-            "lower the former or raise the latter"
-        )
+    most = options.max_offsets_per_trigger
+    for name, least in (
+        ("minOffsetsPerTrigger", options.min_offsets_per_trigger),
+        ("minOffsetsPerTopic", options.min_offsets_per_topic),
+    ):
+        if least is not None and most is not None and least > most:
+            raise OptionError(
+                f"{FORMAT}: the value of {name} ({least}) is higher than the maxOffsetsPerTrigger ({most}): "
+                "lower the former or raise the latter"
+            )
 
 
 def _check_store(options: SourceOptions) -> None:

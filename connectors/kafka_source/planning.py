@@ -145,3 +145,22 @@ class TriggerDelay:
             return True
         self._last_trigger_ms = now_ms
         return False
+
+
+class TopicDelays:
+    """Which topics wait for more records: options ``minOffsetsPerTopic`` and ``maxTriggerDelay``, for one query.
+
+    Each topic waits as a query does with `TriggerDelay`, so that tables which are each of one topic get files of a fair
+    size, while the records wait in Kafka.
+    """
+
+    def __init__(self, min_records: int, max_delay_ms: int) -> None:
+        self._limits = min_records, max_delay_ms
+        self._delays: dict[str, TriggerDelay] = {}
+
+    def held_back(self, available: Mapping[str, int], now_ms: float) -> frozenset[str]:
+        """Return the topics that wait for more than the ``available`` records; topics without records are not told."""
+        self._delays = {topic: self._delays.get(topic) or TriggerDelay(*self._limits) for topic in available}
+        return frozenset(
+            topic for topic, count in available.items() if count > 0 and self._delays[topic].holds_back(count, now_ms)
+        )

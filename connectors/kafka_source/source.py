@@ -8,6 +8,7 @@ planned.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner, SettledGroup
-from sparkonce.connectors.kafka_source.planning import TriggerDelay
+from sparkonce.connectors.kafka_source.planning import TopicDelays, TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition, ReadCount
 from sparkonce.connectors.kafka_source.resolving import Offsets, leave_open
 from sparkonce.connectors.telemetry.plans import PlanNotes
@@ -115,6 +116,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         self._delay: TriggerDelay | None = None
         if options.min_offsets_per_trigger is not None:
             self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        self._topic_delays: TopicDelays | None = None
+        if options.min_offsets_per_topic is not None:
+            self._topic_delays = TopicDelays(options.min_offsets_per_topic, options.max_trigger_delay_ms)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the planner: workers only read."""
@@ -126,11 +130,12 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         return self._plan().initial(self._starting).to_document()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of maxOffsetsPerTrigger, or else that of minOffsetsPerTrigger, if there is one.
+        """Return the limit of maxOffsetsPerTrigger, or else of minOffsetsPerTrigger or minOffsetsPerTopic, if any.
 
         PySpark has no composite limit. Trigger.Once ignores this and requests all that is available.
         """
-        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        most = self._options.max_offsets_per_trigger
+        least = self._options.min_offsets_per_trigger or self._options.min_offsets_per_topic
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
@@ -183,16 +188,29 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         if self._pinned is not None:
             # A partition that was missing then ends where it is first seen: otherwise it would be read forever.
             self._pinned = {**latest, **self._pinned}
-        newest = end = planner.advance(position, latest, None)
+        newest = planner.advance(position, latest, None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        to_read = self._without_waiting(position, latest, limit)
         if self._options.isolate_tables:
-            latest = planner.without_those_behind(position, latest)
-        if most is not None or self._pinned is not None or self._options.isolate_tables:
-            end = planner.advance(position, latest, most, self._pinned)
+            to_read = planner.without_those_behind(position, to_read)
+        is_all = to_read is latest and most is None and self._pinned is None
+        end = newest if is_all else planner.advance(position, to_read, most, self._pinned)
         # Without any topic left, the previous position is kept, as in Spark's connector (SPARK-41375).
-        is_empty = self._holds_back(position, latest, limit) or end == given.offset or not end.positions
+        is_empty = self._holds_back(position, to_read, limit) or end == given.offset or not end.positions
         reached = None if is_empty else planner.with_epochs(given.offset, end)
         return _Planned(reached, newest, given.offset, partitions)
+
+    def _without_waiting(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> Offsets:
+        """Return ``latest`` as if there were no more of topics that minOffsetsPerTopic delays."""
+        if self._topic_delays is None or self._pinned is not None or isinstance(limit, ReadAllAvailable):
+            return latest
+        available: Counter[str] = Counter()
+        for tp, at in position.positions.items():
+            available[tp.topic] += latest[tp] - at.next
+        waiting = self._topic_delays.held_back(available, time.monotonic() * 1000)
+        # A log that was cut is no backlog: its partition goes back at once.
+        held = {tp: min(latest[tp], at.next) for tp, at in position.positions.items() if tp.topic in waiting}
+        return {**latest, **held}
 
     def _holds_back(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger delays this batch; a run with AvailableNow is never delayed."""

@@ -32,6 +32,7 @@ _OnlyKafkaSource = TypedDict(
         "source": str,
         "maxOffsetsPerTrigger": int,
         "minOffsetsPerTrigger": int,
+        "minOffsetsPerTopic": int,
         "maxTriggerDelay": str,
         "minPartitions": int,
         "maxRecordsPerPartition": int,

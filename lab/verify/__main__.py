@@ -30,7 +30,7 @@ from lab.spark_process import SessionError
 from lab.standalone import StandaloneCluster, StandaloneError, check_master
 from lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
 from lab.verify.brokers import Kafka, open_kafka
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, RecordPath, Result, Shows
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, RecordPath, Result, Shared, Shows
 from lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
 from lab.verify.cluster.cells import must_show as shown_on_a_cluster
 from lab.verify.cluster.engine import ClusterEngine
@@ -78,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _choice(parser, "--result", [*_names(Result), *(name for name in _names(Sink) if name not in _names(Result))])
     _choice(parser, "--path", _names(RecordPath))
     _choice(parser, "--features", [ALL, *_names(Features)], "only cells whose table has these features")
+    _choice(parser, "--shared", [ALL, *_names(Shared)], "only cells of a query with several tables that hit this one")
     _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")
     _choice(parser, "--query", _names(Query), "of these cells, those with these queries")
     _choice(parser, "--state", _names(StateStore), "of these cells, those with these state stores")
@@ -181,8 +182,9 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
 
 def _shown(options: argparse.Namespace) -> tuple[ShowCell, ...]:
     """Return the cells of a show."""
-    others = (options.guarantee, options.point, options.kind, options.result, options.path, options.setback)
-    if any((*others, options.features, options.query, options.state, options.fault, options.cluster, options.master)):
+    crashes = (options.guarantee, options.point, options.kind, options.result, options.path)
+    others = (options.setback, options.query, options.state, options.fault, options.cluster, options.master)
+    if any((*crashes, options.features, options.shared, *others)):
         raise ValueError("--show has cells of its own, among which --cell chooses: leave out options of other cells")
     if options.pauses < 1:
         raise ValueError(f"--pauses {options.pauses}: expected at least 1")
@@ -191,10 +193,8 @@ def _shown(options: argparse.Namespace) -> tuple[ShowCell, ...]:
 
 def _of_dimensions(options: argparse.Namespace) -> list[AnyChosen]:
     """Return the cells of the matrix and of the other dimensions."""
-    of_setbacks, of_crashes = (
-        options.setback or options.query or options.state,
-        options.point or options.kind or options.features,
-    )
+    of_setbacks, of_tables = options.setback or options.query or options.state, options.features or options.shared
+    of_crashes = options.point or options.kind or of_tables
     on_a_cluster = options.cluster or options.master
     elsewhere = on_a_cluster or options.store != LOCAL_KIND
     if options.fault and not on_a_cluster:
@@ -205,18 +205,19 @@ def _of_dimensions(options: argparse.Namespace) -> list[AnyChosen]:
     setbacks = (
         [] if of_crashes or options.fault or options.path or (elsewhere and not of_setbacks) else _setbacks(options)
     )
-    faults = [] if of_setbacks or options.kind or options.features or not on_a_cluster else _faults(options)
+    faults = [] if of_setbacks or options.kind or of_tables or not on_a_cluster else _faults(options)
     return [*crashes, *setbacks, *faults]
 
 
 def _crashes(options: argparse.Namespace) -> list[Cell]:
     wanted = ("guarantee", "point", "kind", "result", "path")
     cells = [cell for cell in full() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
-    return (
-        [cell for cell in cells if cell.features and _wants(options, "features", cell.features)]
-        if options.features
-        else cells
-    )
+    if options.store != LOCAL_KIND:  # there tables are written at once: how far the others come is chance
+        cells = [cell for cell in cells if cell.shared is None or cell.guarantee is Guarantee.EXACTLY_ONCE]
+    for name in ("features", "shared"):
+        if getattr(options, name):
+            cells = [cell for cell in cells if (each := getattr(cell, name)) and _wants(options, name, each)]
+    return cells
 
 
 def _faults(options: argparse.Namespace) -> list[ClusterCell]:

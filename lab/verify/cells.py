@@ -74,6 +74,24 @@ class Features(Enum):
     """Type widening, V2 checkpoints, no rows removed (``appendOnly``)."""
 
 
+class Shared(Enum):
+    """Which table is hit where one query writes a table for each of its topics."""
+
+    FIRST_OF_2 = "first-of-2"
+    LAST_OF_2 = "last-of-2"
+    THIRD_OF_5 = "third-of-5"
+
+    @property
+    def tables(self) -> int:
+        """The number of the query's topics and tables."""
+        return 5 if self is Shared.THIRD_OF_5 else 2
+
+    @property
+    def hit(self) -> int:
+        """The index of the table that reaches the point; the query writes tables in the order of their names."""
+        return {Shared.FIRST_OF_2: 0, Shared.LAST_OF_2: 1, Shared.THIRD_OF_5: 2}[self]
+
+
 class Shows(Enum):
     """What a cell must show after its crash."""
 
@@ -90,9 +108,9 @@ def path_words(path: RecordPath) -> list[str]:
     return [] if path is RecordPath.SPARK else [path.value]
 
 
-def features_words(features: Features | None) -> list[str]:
-    """Return the part of a cell's name for the features of its table: none for none."""
-    return [] if features is None else [features.value]
+def table_words(cell: Cell) -> list[str]:
+    """Return the part of a cell's name for the features of its table, or for the tables beside it: none for none."""
+    return [each.value for each in (cell.features, cell.shared) if each is not None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,13 +126,15 @@ class Cell:
     path: RecordPath = RecordPath.SPARK
     features: Features | None = None
     """Those of its table, which delta-spark has made; None if the sink makes the table."""
+    shared: Shared | None = None
+    """The table that is hit; None if the query has one table."""
 
     @property
     def name(self) -> str:
         """Return a name that is a valid file name, and the same in every run."""
         parts = [self.guarantee.value, self.result.value, self.point.value, self.kind.value.replace(" ", "-")]
         parts += ["no-checkpoint"] if self.delete_checkpoint else []
-        return "_".join([*parts, *path_words(self.path), *features_words(self.features)])
+        return "_".join([*parts, *path_words(self.path), *table_words(self)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,8 @@ class Engine:
 
     def _judged(self, one: Running) -> Outcome[Cell]:
         found = outcome(
-            one, must_show(one.cell), (RECORDS_PER_BATCH, 2), lambda: one.evidence, self.second_opinion,
+            one, must_show(one.cell), (RECORDS_PER_BATCH * one.pipeline().topics, 2), lambda: one.evidence,
+            self.second_opinion,
             fired=one.seen_firing, trouble=one.trouble[0] if one.trouble else _why_wrong(one),
         )  # fmt: skip
         # A second run has the same appId: plans still armed for the first one would hit it.
@@ -246,7 +247,7 @@ class Engine:
             running = Running(cell, folder, topic, own, folder, own)
         else:
             running = Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
-        if cell.path is RecordPath.DIRECT and cell.result is Result.DEAD_LETTERS:
+        if cell.path is RecordPath.DIRECT and cell.result is Result.DEAD_LETTERS and cell.shared is None:
             self._registry = self._registry or Registry()
             running.registry = self._registry
         if cell.features is not None:

@@ -17,9 +17,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lab.verify import features
 from lab.verify.cells import BY_DELTA_SPARK, Moment, Result
-from lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
+from lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows, together
 from lab.verify.pipelines import Locations, Pipeline
-from lab.verify.records import Delivered, TopicRecord, read_delivered, read_topic
+from lab.verify.records import Delivered, TopicRecord, read_delivered, read_topic, topic_index
 from lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce.exactly_once.audit import Auditor, Scope
 from sparkonce.offset_store.commit_log import CommitLog
@@ -51,10 +51,11 @@ def gather(pipeline: Pipeline) -> Evidence:
         LoadError: if it returns an error.
     """
     servers, output = pipeline.bootstrap_servers, pipeline.output_topic
-    in_topic = tuple(read_topic(servers, pipeline.topic))
+    in_topic = tuple(record for topic in pipeline.subscribed for record in read_topic(servers, topic))
     if output is None:
         return Evidence(in_topic)
-    left = [f"transaction left behind: {each}" for each in open_transactions(servers, pipeline.app_id)]
+    unfinished = [each for _, app_id in pipeline.tables for each in open_transactions(servers, app_id)]
+    left = [f"transaction left behind: {each}" for each in unfinished]
     left += [f"readers are held up: {each}" for each in held_up(servers, [output])]
     if Result(pipeline.result) is Result.TOPIC:
         left += [f"group {pipeline.app_id} lags: {each}" for each in lags(servers, pipeline.app_id, pipeline.topic)]
@@ -74,10 +75,21 @@ def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evi
         return judge(acknowledged, evidence.in_topic, read_database(pipeline.database))
     if pipeline.features:
         return judge(acknowledged, evidence.in_topic, features.rows(pipeline))
-    rows = read_rows(pipeline.table, result is Result.MERGE, pipeline.storage_options)
+    return together(_of_table(pipeline, index, acknowledged, evidence) for index in range(pipeline.topics))
+
+
+def _of_table(
+    pipeline: Pipeline, index: int, acknowledged: Sequence[tuple[bytes, bytes]], evidence: Evidence
+) -> Verdict:
+    """Compare the table of a topic with what was acknowledged for this topic."""
+    result, table = Result(pipeline.result), pipeline.tables[index][0]
+    rows = read_rows(table, result is Result.MERGE, pipeline.storage_options)
+    sent = [each for each in acknowledged if topic_index(each[0]) == index]
+    in_topic = [each for each in evidence.in_topic if topic_index(each.key) == index]
     if result is Result.DEAD_LETTERS:
-        return judge_dead_letters(acknowledged, evidence.in_topic, rows, evidence.delivered, pipeline.topic)
-    return judge(acknowledged, evidence.in_topic, rows)
+        letters = [each for each in evidence.delivered if each.key is None or topic_index(each.key) == index]
+        return judge_dead_letters(sent, in_topic, rows, letters, pipeline.subscribed[index])
+    return judge(sent, in_topic, rows)
 
 
 def broken_chain(place: Locations, result: Result) -> str | None:
@@ -91,21 +103,24 @@ def broken_chain(place: Locations, result: Result) -> str | None:
     """
     if result in (Result.TOPIC, Result.FOREACH_BATCH):  # no Delta table
         return None
-    audited = f"{place.table}/{OFFSETS_FOLDER}" if result in BY_DELTA_SPARK else place.table
-    log = CommitLog.open(Location.parse(audited), place.storage_options)
-    auditor = Auditor(Scope(place.app_id), log.oldest_state())
-    for commit in log.commits():
-        auditor.add(commit)
-    report = auditor.finish(log.stored)
-    if report.proven:
-        return None if report.chains else "the audit found no offsets"
-    return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"
+    for table, app_id in place.tables:
+        audited = f"{table}/{OFFSETS_FOLDER}" if result in BY_DELTA_SPARK else table
+        log = CommitLog.open(Location.parse(audited), place.storage_options)
+        auditor = Auditor(Scope(app_id), log.oldest_state())
+        for commit in log.commits():
+            auditor.add(commit)
+        report = auditor.finish(log.stored)
+        if not report.proven:
+            return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"
+        if not report.chains:
+            return f"the audit found no offsets of {app_id}"
+    return None
 
 
 def commits(place: Locations, began_wall_s: float) -> list[Moment]:
     """Return an event for each commit of the pipeline; none if the table cannot be read."""
     moments = []
-    tables = (place.table, f"{place.table}/{OFFSETS_FOLDER}")
+    tables = [folder for table, _ in place.tables for folder in (table, f"{table}/{OFFSETS_FOLDER}")]
     for entry in [entry for table in tables for entry in _history(table, place.storage_options)]:
         what = _what(entry)
         if what is not None:

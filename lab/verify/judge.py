@@ -92,6 +92,18 @@ def judge(acknowledged: Sequence[_Content], topic: Iterable[TopicRecord], rows: 
     return _verdict(acknowledged, [(_content(row.record), row.times) for row in in_table], strange)
 
 
+def together(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the fate of the records of several topics, each with a table of its own."""
+    found = list(verdicts)
+    return Verdict(
+        sum(each.records for each in found),
+        sum(each.lost for each in found),
+        sum(each.duplicated for each in found),
+        max(each.most_times for each in found),
+        tuple(what for each in found for what in each.strange),
+    )
+
+
 def judge_copies(
     acknowledged: Sequence[_Content], topic: Iterable[TopicRecord], copies: Iterable[Delivered]
 ) -> Verdict:

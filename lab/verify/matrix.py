@@ -9,6 +9,10 @@ repeated from the stored offsets:
 - rows without offsets: they are duplicated;
 - both or neither: no effect.
 
+Where a query writes several tables, each step is one of all of them: all are begun, then tasks write, then one after
+the other is finished. So the tables before the one that is hit are past the steps of the same part of the batch, and
+those after it are not yet there.
+
 If the victim can continue (a client retries with a restarted broker; after a lost response the log is read again),
 the run continues to its end, without an effect. A task that Spark retries is like a repeated
 batch: at-most-once writes nothing then, and at-least-once writes the rows again. The sequences are repeated
@@ -19,14 +23,14 @@ here, and not taken from `exactly_once`, because that is what is under test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
-from itertools import product
+from itertools import chain, product
 
 from lab.crash_plans import POINTS
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, RecordPath, Result, Shows
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, RecordPath, Result, Shared, Shows
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
@@ -183,7 +187,7 @@ IMPOSSIBLE = (
     Impossible(
         "the pipeline never comes there: exactly-once has one write and so nothing between two, and records an intent "
         "only for what delta-spark writes, as it does its files; transactions are those of exactly-once into a topic",
-        lambda cell: cell.point not in steps(cell.guarantee, cell.result),
+        lambda cell: cell.point not in steps(cell),
     ),
     Impossible(
         "the step has landed, so an error there is a lost acknowledgement, and is tried as one",
@@ -241,9 +245,23 @@ IMPOSSIBLE = (
 )
 
 
-def steps(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
-    """Return a pipeline's steps in a batch, in order."""
+def steps_of_one(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
+    """Return the steps of a pipeline with one table or topic in a batch, in order."""
     return _STEPS.get((guarantee, result), ())
+
+
+def steps(cell: Cell) -> tuple[Step, ...]:
+    """Return the steps in a batch of the table that is hit, in order; those of the only one, if there is one."""
+    own = steps_of_one(cell.guarantee, cell.result)
+    if cell.shared is None or cell.shared.hit == 0 or SinkPoint.BETWEEN_TARGETS in own:
+        return own
+    return tuple(chain.from_iterable(_parts(own, SinkPoint.BETWEEN_TARGETS)))
+
+
+def _parts(steps: Sequence[Step], *between: Step) -> tuple[Sequence[Step], ...]:
+    """Return what comes before tasks, in tasks, and after them; with steps ``between`` tasks and what comes after."""
+    tasks, after = steps.index(_READ[0]), steps.index(SinkPoint.BEFORE_COMMIT)
+    return steps[:tasks], steps[tasks:after], (*between, *steps[after:])
 
 
 def why_impossible(cell: Cell) -> str | None:
@@ -268,9 +286,23 @@ def uses_transactions(cell: Cell) -> bool:
 
 def durable_at(cell: Cell) -> list[tuple[bool, bool]]:
     """Whether the batch's offsets and rows are durable when the cell's point is reached, for each target."""
-    sequence = steps(cell.guarantee, cell.result)
-    before = sequence[: sequence.index(cell.point)]
-    return [(both in before or offsets in before, both in before or rows in before) for offsets, rows, both in _CHAINS]
+    sequence = steps(cell)
+    passed = [sequence[: sequence.index(cell.point)], *_passed_beside(cell)]
+    return [
+        (both in before or offsets in before, both in before or rows in before)
+        for before in passed
+        for offsets, rows, both in _CHAINS
+    ]
+
+
+def _passed_beside(cell: Cell) -> list[Sequence[Step]]:
+    """Return the steps that tables before the one that is hit are past, and those after it, if there are such."""
+    if cell.shared is None:
+        return []
+    parts = _parts(steps(cell))
+    part = next(number for number, steps in enumerate(parts) if cell.point in steps)
+    past: list[Sequence[Step]] = [tuple(chain.from_iterable(parts[: part + 1]))] if cell.shared.hit > 0 else []
+    return [*past, tuple(chain.from_iterable(parts[:part]))] if cell.shared.hit < cell.shared.tables - 1 else past
 
 
 def ends_the_run(cell: Cell) -> bool:
@@ -299,10 +331,25 @@ def must_show(cell: Cell) -> Shows:
 
 @cache
 def full() -> tuple[Cell, ...]:
-    """Return every cell that can occur, in one fixed order; those of tables with features come last."""
+    """Return every cell that can occur, in one fixed order; those with something beside a plain table come last."""
     plain = [cell for cell in combinations() if why_impossible(cell) is None]
     at_the_table = [cell for cell in plain if cell.result is Result.APPEND and isinstance(cell.point, SinkPoint)]
-    return (*plain, *(replace(cell, features=each) for each in Features for cell in at_the_table))
+    featured = [replace(cell, features=each) for each in Features for cell in at_the_table]
+    return (*plain, *featured, *_shared())
+
+
+def _shared() -> Iterator[Cell]:
+    """Yield the cells of queries with several tables, which direct queries have.
+
+    Those with dead letters are exactly-once: else it is chance which tables' letters the tasks have sent.
+    """
+    for cell in combinations():
+        has_letters = cell.result is Result.DEAD_LETTERS and cell.guarantee is Guarantee.EXACTLY_ONCE
+        if cell.path is RecordPath.DIRECT and (cell.result is Result.APPEND or has_letters):
+            for each in Shared:
+                shared = replace(cell, shared=each)
+                if isinstance(cell.point, SinkPoint) and why_impossible(shared) is None:
+                    yield shared
 
 
 def combinations() -> Iterator[Cell]:

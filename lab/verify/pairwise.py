@@ -12,9 +12,9 @@ cover all their pairs. What a cell shows is a value like the others, so losses a
 point where they can.
 
 `pairwise` covers each point on the direct path under every guarantee, and each point and path under exactly-once with
-each set of features: three values together. `quick` has no tables with features. The points
-of the source need not meet every kind of result: nothing there depends on the sink. Points and kinds of
-crash need not meet both writers of delta-spark: one sequence writes for both.
+each set of features, or each table that is hit of several: three values together. `quick` has plain tables only, one
+for each query. The points of the source need not meet every kind of result: nothing there depends on the sink. Points
+and kinds of crash need not meet both writers of delta-spark: one sequence writes for both.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from itertools import combinations
 from math import lcm
 from typing import TypeVar
 
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, table_words
 from lab.verify.matrix import SOURCE_POINTS, must_show
 from sparkonce.exactly_once.guarantee import Guarantee
 
-_POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH, _FEATURES = 0, 2, 3, 5, 6, 7
+_POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH, _FEATURES, _SHARED = 0, 2, 3, 5, 6, 7, 8
 """Indexes of these dimensions in a cell's values."""
 Pair = frozenset[tuple[int, Hashable]]
 """Values with the indexes of their dimensions: pairs, or triples where three must come together."""
@@ -96,15 +96,16 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 def pairs(cell: Cell) -> set[Pair]:
     """Return every pair of values of two dimensions in a cell; on the direct path also (point, guarantee, path).
 
-    Those of a cell with features are pairs with them, and under exactly-once (point, path, features).
+    Those of a cell with features or with several tables are pairs with these, and under exactly-once triples with point
+    and path.
     """
     result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
     values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell), cell.path)
-    if cell.features is not None:
-        features = (_FEATURES, cell.features)
-        found = {frozenset({features, other}) for other in enumerate(values)}
+    if table_words(cell):
+        table = (_FEATURES, cell.features) if cell.features else (_SHARED, cell.shared)
+        found = {frozenset({table, other}) for other in enumerate(values)}
         if cell.guarantee is Guarantee.EXACTLY_ONCE:
-            found.add(frozenset({features, (_POINT, cell.point), (_PATH, cell.path)}))
+            found.add(frozenset({table, (_POINT, cell.point), (_PATH, cell.path)}))
         return found
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
     if cell.path is RecordPath.DIRECT:
@@ -116,8 +117,8 @@ def pairs(cell: Cell) -> set[Pair]:
 
 
 def few_pairs(cell: Cell) -> set[Pair]:
-    """Return the pairs of a cell; with its point only what it shows, and exactly-once. Features are left out."""
-    if cell.features is not None:
+    """Return the pairs of a cell; with its point only what it shows, and exactly-once. Plain tables only."""
+    if table_words(cell):
         return set()
     point, kept = (_POINT, cell.point), {(_SHOWS, must_show(cell)), (_GUARANTEE, Guarantee.EXACTLY_ONCE)}
     return {pair for pair in pairs(cell) if point not in pair or (pair & kept and len(pair) == 2)}

@@ -68,6 +68,11 @@ class Locations:
         return f"{self.stored_in or self.folder}/checkpoint"
 
     @property
+    def tables(self) -> tuple[tuple[str, str], ...]:
+        """Each table of the rows, and the appId of its offsets."""
+        return ((self.table, self.app_id),)
+
+    @property
     def query_options(self) -> dict[str, str]:
         """Options with which source and sink reach the store."""
         return {f"storage.{name}": value for name, value in self.storage_options.items()}
@@ -88,6 +93,25 @@ class Pipeline(Locations):
     """The schema registry of its values, if it decodes Avro."""
     features: str = field(default="", kw_only=True)
     """The value of a `Features`, if its table has any."""
+    topics: int = field(default=1, kw_only=True)
+    """The number of its topics; several have a table each."""
+
+    @property
+    def subscribed(self) -> tuple[str, ...]:
+        """The names of its topics."""
+        return (self.topic,) if self.topics == 1 else tuple(f"{self.topic}-{index}" for index in range(self.topics))
+
+    @property
+    def path_option(self) -> str:
+        """The table, or the tables of all topics."""
+        return self.table if self.topics == 1 else f"{self.table}/{{topic}}"
+
+    @property
+    def tables(self) -> tuple[tuple[str, str], ...]:
+        """See `Locations`."""
+        if self.topics == 1:
+            return ((self.table, self.app_id),)
+        return tuple((f"{self.table}/{topic}", f"{self.app_id}.{topic}") for topic in self.subscribed)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -116,7 +140,7 @@ class Pipeline(Locations):
         return RecordPath(self.path) is RecordPath.DIRECT
 
     def records(self, numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
-        """Return partition, key and value of the records for its topic.
+        """Return partition, key and value of the records for a topic.
 
         On the direct path no rule of Spark's can reject records: those to be rejected do not parse.
         """
@@ -138,9 +162,9 @@ def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None, 
     reader = (
         spark.readStream.format("kafka_once")
         .option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
-        .option("subscribe", pipeline.topic)
+        .option("subscribe", ",".join(pipeline.subscribed))
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
+        .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch * pipeline.topics))
         .option("appId", pipeline.app_id)
         .options(**pipeline.query_options)
         .options(**options)
@@ -173,14 +197,14 @@ def read(spark: SparkSession, pipeline: Pipeline, offset_store: str | None, colu
 
 
 def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    return into_table(read(spark, pipeline, f"delta:{pipeline.table}", pipeline.columns), pipeline)
+    return into_table(read(spark, pipeline, f"delta:{pipeline.path_option}", pipeline.columns), pipeline)
 
 
 def into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
     """Write rows by `delta_once`."""
     return (
         rows.writeStream.format("delta_once")
-        .option("path", pipeline.table)
+        .option("path", pipeline.path_option)
         .option("appId", pipeline.app_id)
         .options(**pipeline.query_options)
         .option("deliveryGuarantee", pipeline.guarantee)
@@ -222,7 +246,7 @@ def _unparsed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
         retries = {"schemaRegistry.max.retries": "20"}  # it may be down for a moment
         follows = {"schemaEvolution": "add-columns", "schemaRegistry.url": pipeline.registry}
         options = {"valueFormat": "avro", **follows, **retries}
-    return _ranges(spark, pipeline, f"delta:{pipeline.table}", COLUMNS, includeDeadLetters="true", **options)
+    return _ranges(spark, pipeline, f"delta:{pipeline.path_option}", COLUMNS, includeDeadLetters="true", **options)
 
 
 def _marked(spark: SparkSession, pipeline: Pipeline) -> DataFrame:

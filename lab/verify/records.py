@@ -41,6 +41,15 @@ def create_topic(bootstrap_servers: str, topic: str) -> None:
     load.create_topic(bootstrap_servers, topic, PARTITIONS)
 
 
+TOPIC_NUMBERS = 1_000
+"""The records of a topic have numbers from here on times the topic's index."""
+
+
+def topic_index(key: bytes) -> int:
+    """Return the index of the topic to which a record with this key was sent."""
+    return int(key.rpartition(b"-")[2]) // TOPIC_NUMBERS
+
+
 def make(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
     """Return partition, key and value of the records with these numbers; all are unique."""
     return [(number % PARTITIONS, b"key-%d" % number, b"value of record %d" % number) for number in numbers]

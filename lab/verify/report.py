@@ -22,9 +22,10 @@ from lab.verify.cells import (
     Outcome,
     RecordPath,
     Result,
+    Shared,
     Shows,
-    features_words,
     path_words,
+    table_words,
 )
 from lab.verify.cluster.cells import ClusterCell
 from lab.verify.cluster.section import cell_details
@@ -180,7 +181,9 @@ def legend() -> str:
     items.append(
         '<li><span class="tile skipped direct">○</span>underlined: the sink reads the records itself (direct)</li>'
     )
-    items.append('<li><span class="tile skipped features">○</span>outlined: a table with features</li>')
+    items.append(
+        '<li><span class="tile skipped features">○</span>outlined: with features, or one of several tables</li>'
+    )
     items.append('<li><span class="tile none">·</span>cannot occur</li>')
     return "".join(items)
 
@@ -241,7 +244,7 @@ def _tile(cell: Cell, outcome: Outcome[Cell] | None, to: str) -> str:
     classes += [cell.result.value] if cell.result is not Result.APPEND else []
     classes += ["deleted"] if cell.delete_checkpoint else []
     classes += path_words(cell.path)
-    classes += ["features"] if cell.features else []
+    classes += ["features"] if cell.features or cell.shared else []
     said = escape(f"{cell_words(cell)}: {verdict.words}")
     if outcome is None:
         return f'<span class="{" ".join(classes)}" title="{said}">{verdict.sign}</span>'
@@ -283,15 +286,15 @@ def _showed(outcome: Outcome[Cell]) -> str:
 def cell_words(cell: Cell) -> str:
     """Describe a cell."""
     checkpoint = ", checkpoint deleted" if cell.delete_checkpoint else ""
-    way = "".join(f", {word}" for word in [*path_words(cell.path), *features_words(cell.features)])
+    way = "".join(f", {word}" for word in [*path_words(cell.path), *table_words(cell)])
     return f"{cell.guarantee.value}, {cell.result.value}, {cell.kind.value} at {cell.point.value}{checkpoint}{way}"
 
 
 _GUARANTEES, _KINDS, _RESULTS, _PATHS = list(Guarantee), list(Kind), list(Result), list(RecordPath)
-_FEATURES = [None, *Features]
+_FEATURES, _SHARED = [None, *Features], [None, *Shared]
 
 
-def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int, int]:
+def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int, int, int]:
     """Order by declaration: an Enum's members have no order."""
     return (
         _GUARANTEES.index(cell.guarantee),
@@ -301,8 +304,9 @@ def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int, int]:
         cell.delete_checkpoint,
         _PATHS.index(cell.path),
         _FEATURES.index(cell.features),
+        _SHARED.index(cell.shared),
     )
 
 
-def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool, int, int]:
+def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool, int, int, int]:
     return _cell_order(outcome.cell)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.verify.cells import Cell, Outcome
+from lab.verify.cells import Cell, Outcome, table_words
 from lab.verify.cluster.cells import ClusterCell
 from lab.verify.matrix import full
 from lab.verify.setback.cells import SetBackCell
@@ -63,7 +63,7 @@ def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse
         setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]
         faults = [each for each in outcomes if isinstance(each.cell, ClusterCell)]
         beside = [each for each in outcomes if isinstance(each.cell, ShowCell)]
-        possible = [cell for cell in full() if cell.features is None]  # the others would be half of the picture
+        possible = [cell for cell in full() if not table_words(cell)]  # the others would be half of the picture
         texts[options.report] = page(crashes, result, possible, _made(), setbacks, faults, beside)
     good = True
     for path, text in texts.items():

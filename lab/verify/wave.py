@@ -32,7 +32,7 @@ from lab.verify.evolving import Registry
 from lab.verify.features import copy_to, read
 from lab.verify.matrix import BROKER_POINTS, crashes_while_producing
 from lab.verify.pipelines import Locations, Pipeline
-from lab.verify.records import Sending, create_topic
+from lab.verify.records import TOPIC_NUMBERS, Sending, create_topic
 from lab.verify.transactions import open_transactions
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashAction, CrashPlan
@@ -129,6 +129,11 @@ class Running:
         return f"{self.cell.name}_{self.topic}"
 
     @property
+    def hit_app_id(self) -> str:
+        """The appId of the table that is hit."""
+        return self.pipeline().tables[0 if self.cell.shared is None else self.cell.shared.hit][1]
+
+    @property
     def shares_a_victim(self) -> bool:
         """Whether the victim at its point is killed once for the whole wave."""
         lets_go_by_itself = self.kills_its_own_broker or self.cell.kind is Kind.TRANSACTION_TIMED_OUT
@@ -173,6 +178,7 @@ class Running:
             stored_in=self.stored_in, storage_options=self.storage_options, path=cell.path.value,
             features="" if cell.features is None else cell.features.value,
             registry="" if self.registry is None else self.registry.url,
+            topics=1 if cell.shared is None else cell.shared.tables,
         )  # fmt: skip
 
 
@@ -210,8 +216,9 @@ class Wave:
             one.registry.evolve(one.topic, evolving.FIRST)
         if one.template is not None:
             copy_to(one.pipeline(), one.template)
-        output = one.pipeline().output_topic
-        for topic in (one.topic,) if output is None else (one.topic, output):
+        pipeline = one.pipeline()
+        output = pipeline.output_topic
+        for topic in (*pipeline.subscribed, *([] if output is None else [output])):
             create_topic(one.broker.bootstrap_servers, topic)
         if crashes_while_producing(one.cell):
             self._arm(one)
@@ -226,13 +233,16 @@ class Wave:
 
     def _arm(self, one: Running) -> None:
         cell = one.cell
-        app = "" if cell.point in BROKER_POINTS else f"{one.app_id}:"
+        app = "" if cell.point in BROKER_POINTS else f"{one.hit_app_id}:"
         batch = "" if cell.point in WITHOUT_BATCH | BROKER_POINTS else f"@{CRASHED_BATCH}"
         one.plan = arm(one.crash_folder, one.folder.name, f"{app}{cell.point.value}{batch}={ACTIONS[cell.kind].value}")
 
-    def _produce(self, one: Running, numbers: Iterable[int]) -> None:
-        sending = Sending.begin(one.broker.bootstrap_servers, one.topic, one.pipeline().records(list(numbers)))
-        one.acknowledged += sending.finish(lambda: self._look_at_producing(one))
+    def _produce(self, one: Running, numbers: Sequence[int]) -> None:
+        pipeline = one.pipeline()
+        for index, topic in enumerate(pipeline.subscribed):
+            records = pipeline.records([index * TOPIC_NUMBERS + number for number in numbers])
+            sending = Sending.begin(one.broker.bootstrap_servers, topic, records)
+            one.acknowledged += sending.finish(lambda: self._look_at_producing(one))
 
     def _look_at_producing(self, one: Running) -> None:
         if crashes_while_producing(one.cell) and self._notice_firing(one) and one.kills_its_own_broker:
@@ -315,7 +325,7 @@ class Wave:
         if now_s - one.transactions_seen_s < TRANSACTION_POLL_S:
             return
         one.transactions_seen_s = now_s
-        if not open_transactions(one.broker.bootstrap_servers, one.app_id):
+        if not open_transactions(one.broker.bootstrap_servers, one.hit_app_id):
             one.note("broker", "has aborted what was open for too long")
             self._release(one)
 

@@ -151,7 +151,7 @@ def _loses_by_chance(cell: ClusterCell, shows: Shows) -> bool:
 
 def can_occur(cell: ClusterCell) -> bool:
     """Whether the pipeline reaches the point, and the fault has an effect there."""
-    if cell.point not in matrix.steps(cell.guarantee, cell.result):
+    if cell.point not in matrix.steps_of_one(cell.guarantee, cell.result):
         return False
     if not cell.in_a_task and cell.fault not in _OF_ANY_POINT:
         return False

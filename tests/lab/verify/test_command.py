@@ -12,7 +12,18 @@ import pytest
 from lab.spark_process import essence
 from lab.verify.__main__ import add_arguments, choose, run
 from lab.verify.brokers import Kafka
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, Outcome, RecordPath, Result, Shows
+from lab.verify.cells import (
+    BY_DELTA_SPARK,
+    Cell,
+    Features,
+    Kind,
+    Outcome,
+    RecordPath,
+    Result,
+    Shared,
+    Shows,
+    table_words,
+)
 from lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from lab.verify.matrix import BROKER_POINTS, full
 from lab.verify.pairwise import pairwise, quick
@@ -53,8 +64,9 @@ def test_options_narrow_the_choice() -> None:
     words = ["--guarantee", "exactly-once", "--kind", "driver-killed", "--point", "sink.begun", "--result", "append"]
     assert {cell.path for cell in choose(options(*words)) if isinstance(cell, Cell)} == set(RecordPath)
     of_the_path = [cell for cell in choose(options(*words, "--path", "direct")) if isinstance(cell, Cell)]
-    chosen = [cell for cell in of_the_path if cell.features is None]
+    chosen = [cell for cell in of_the_path if not table_words(cell)]
     assert {cell.features for cell in of_the_path} == {None, *Features}
+    assert {cell.shared for cell in of_the_path} == {None, *Shared}
     assert {cell.path for cell in chosen} == {RecordPath.DIRECT}
     assert [cell.delete_checkpoint for cell in chosen] == [False, True]
     assert {(cell.guarantee, cell.kind, cell.point) for cell in chosen} == {

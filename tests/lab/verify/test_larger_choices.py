@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.verify.cells import Features
+from lab.verify.cells import Features, Shared
 from tests.verify.test_quick import RESULT, has_merges, verify
 
 pytestmark = pytest.mark.spark
@@ -43,6 +43,12 @@ FEATURED = ("--guarantee", "exactly-once", "--point", "sink.rows_landed", "--kin
 def test_tables_with_features_on_s3(tmp_path: Path) -> None:
     result = verify(tmp_path / "page.html", "--store", "moto", "--features", "all", *FEATURED)
     assert result == f"RESULT cells={2 * len(Features)} lost=0 duplicated=0 wrong=0"
+
+
+@pytest.mark.timeout(900)
+def test_several_tables_by_one_query_on_s3(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html", "--store", "moto", "--shared", "all", *FEATURED)
+    assert result == f"RESULT cells={2 * len(Shared)} lost=0 duplicated=0 wrong=0"
 
 
 @pytest.mark.soak

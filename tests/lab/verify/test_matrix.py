@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.crash_plans import POINTS
-from lab.verify.cells import Cell, Features, Kind, RecordPath, Result, Shows
+from lab.verify.cells import Cell, Features, Kind, RecordPath, Result, Shared, Shows, table_words
 from lab.verify.matrix import (
     BY_FUNCTION,
     SENDING,
@@ -117,7 +117,7 @@ def test_the_broker_is_hit_where_the_sink_sends_if_it_does() -> None:
 
 def test_the_direct_path_shows_the_same_at_every_point() -> None:
     """Of one batch: rows are collected while they are read, and written when all are there."""
-    direct = [each for each in full() if each.path is RecordPath.DIRECT]
+    direct = [each for each in full() if each.shared is None and each.path is RecordPath.DIRECT]
     twins = [dataclasses.replace(each, path=RecordPath.SPARK) for each in direct]
     assert set(twins) <= set(full())
     assert [must_show(each) for each in direct] == [must_show(each) for each in twins]
@@ -134,16 +134,55 @@ def test_every_point_and_kind_occurs() -> None:
 
 
 def test_a_combination_either_occurs_or_has_a_reason() -> None:
-    plain = [each for each in full() if each.features is None]
+    plain = [each for each in full() if not table_words(each)]
     assert [each for each in combinations() if why_impossible(each) is None] == plain
     assert len(plain) < sum(1 for _ in combinations())
 
 
 def test_a_table_with_features_meets_every_crash_of_the_sink() -> None:
-    crashes = {each for each in full() if each.result is Result.APPEND and isinstance(each.point, SinkPoint)}
+    crashes = {each for each in _plain() if each.result is Result.APPEND and isinstance(each.point, SinkPoint)}
     for features in Features:
         featured = {each for each in full() if each.features is features}
-        assert featured == {dataclasses.replace(each, features=features) for each in crashes if each.features is None}
+        assert featured == {dataclasses.replace(each, features=features) for each in crashes}
+
+
+@pytest.mark.parametrize("shared", Shared)
+def test_each_of_several_tables_meets_every_crash_of_the_sink(shared: Shared) -> None:
+    found = {dataclasses.replace(each, shared=None) for each in full() if each.shared is shared}
+    exactly = Guarantee.EXACTLY_ONCE
+    crashes = {
+        each
+        for each in _plain()
+        if each.path is RecordPath.DIRECT and isinstance(each.point, SinkPoint)
+        if each.result is Result.APPEND or (each.result is Result.DEAD_LETTERS and each.guarantee is exactly)
+    }
+    assert found >= crashes
+    between = {each for each in found if each.point is SinkPoint.BETWEEN_TARGETS and each.result is Result.APPEND}
+    assert found - crashes == between
+    assert {each.guarantee for each in between} == (set() if shared is Shared.FIRST_OF_2 else set(Guarantee))
+
+
+def _shows(point: SinkPoint, guarantee: Guarantee, shared: Shared) -> Shows:
+    cell = Cell(point, Kind.DRIVER_KILLED, guarantee, Result.APPEND, False, RecordPath.DIRECT, shared=shared)
+    assert why_impossible(cell) is None
+    return must_show(cell)
+
+
+def test_what_several_tables_show_is_what_any_of_them_shows() -> None:
+    """Offsets come first under at-most-once, so whoever is begun before the crash has lost its part."""
+    first, last = Shared.FIRST_OF_2, Shared.LAST_OF_2
+    most, least = Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE
+    assert _shows(SinkPoint.BEGUN, most, first) is Shows.NEITHER
+    assert _shows(SinkPoint.BEGUN, most, last) is Shows.LOSS
+    assert _shows(SinkPoint.AFTER_COMMIT, most, first) is Shows.LOSS
+    assert _shows(SinkPoint.AFTER_COMMIT, most, last) is Shows.NEITHER
+    assert _shows(SinkPoint.BETWEEN_TARGETS, most, last) is Shows.LOSS
+    assert _shows(SinkPoint.BETWEEN_TARGETS, least, last) is Shows.NEITHER
+    assert _shows(SinkPoint.BETWEEN_WRITES, least, first) is Shows.DUPLICATES
+
+
+def _plain() -> list[Cell]:
+    return [each for each in full() if not table_words(each)]
 
 
 def test_names_are_unique_and_fit_a_file_system() -> None:

@@ -98,6 +98,11 @@ DIRECT_BUGS = (
     Bug("begun_again_with_the_latest", "exactly-once_dead-letters_sink.between_targets_exception_direct", "duplicated"),
     Bug("newer_version_not_asked_for", _EVOLVING, "rows that are not records of the topic"),
 )
+_BETWEEN_TABLES = "exactly-once_append_sink.between_targets_worker-killed_direct_third-of-5"
+SHARED_BUGS = (
+    Bug("replay_written_again", _BETWEEN_TABLES, "duplicated"),
+    Bug("tables_share_a_decision", _BETWEEN_TABLES, "lost"),
+)
 MERGE_BUGS = (
     Bug("merge_left_unconfirmed", "exactly-once_merge_intent.unconfirmed_driver-killed", "duplicated"),
     Bug(
@@ -155,7 +160,7 @@ def assert_found(name: str, bugs: Sequence[Bug], folder: Path) -> None:
             assert bug.shows in outcome["wrong"], told
 
 
-EVERYWHERE = by_name(*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS)
+EVERYWHERE = by_name(*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SHARED_BUGS, *SETBACK_BUGS)
 ON_A_CLUSTER = by_name(*CLUSTER_BUGS)
 BESIDE_DELTA_SPARK = by_name(*MERGE_BUGS, *FEATURE_BUGS)
 
@@ -189,7 +194,7 @@ def test_the_matrix_finds_beside_delta_spark(name: str, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
-    bugs = (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS)
+    bugs = (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SHARED_BUGS, *SETBACK_BUGS)
     code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in bugs}))
     assert code == 0, told
     assert not any(outcome["wrong"] for outcome in outcomes)

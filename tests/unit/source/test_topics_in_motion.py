@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -304,9 +305,30 @@ def test_least_records_hold_back_a_running_query_only(cluster: Cluster) -> None:
         assert stream.once() == [8]
 
 
-def test_a_delay_that_is_over_lets_few_records_pass(cluster: Cluster) -> None:
+def test_a_topic_waits_for_more_records_while_others_are_read(cluster: Cluster) -> None:
+    small, large = cluster.create(), cluster.create(2)
+    limits = {"minOffsetsPerTopic": "3", "subscribe": f"{small},{large}", **EARLIEST}
+    with cluster.stream(**limits) as stream, cluster.stream(**limits) as other:
+        cluster.send(small, [0])
+        cluster.send(large, [100])
+        assert sorted(stream.trigger()) == sorted(other.trigger()) == [0, 100]
+        cluster.send(small, [1, 2])
+        cluster.send(large, [101, 102], 0)
+        cluster.send(large, [103], 1)
+        assert sorted(stream.trigger()) == [101, 102, 103]
+        assert stream.trigger() == []
+        assert sorted(chain.from_iterable(other.available_now())) == [1, 2, 101, 102, 103]
+        cluster.send(small, [3])
+        assert stream.trigger() == [1, 2, 3]
+        cluster.send(small, [4])
+        assert stream.trigger() == []
+        assert stream.once() == [4]
+
+
+@pytest.mark.parametrize("least", [{"minOffsetsPerTrigger": "100"}, {"minOffsetsPerTopic": "100"}])
+def test_a_delay_that_is_over_lets_few_records_pass(cluster: Cluster, least: dict[str, str]) -> None:
     name = cluster.create()
-    with cluster.stream(subscribe=name, minOffsetsPerTrigger="100", maxTriggerDelay="0s", **EARLIEST) as stream:
+    with cluster.stream(subscribe=name, maxTriggerDelay="0s", **least, **EARLIEST) as stream:
         for number in range(3):
             cluster.send(name, [number])
             assert stream.trigger() == [number]

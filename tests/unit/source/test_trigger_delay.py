@@ -1,11 +1,11 @@
-"""minOffsetsPerTrigger and maxTriggerDelay: which batches are put off, and for how long."""
+"""minOffsetsPerTrigger, minOffsetsPerTopic and maxTriggerDelay: what is put off, and for how long."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_source.planning import TriggerDelay
+from sparkonce.connectors.kafka_source.planning import TopicDelays, TriggerDelay
 
 
 def test_a_small_backlog_waits_until_it_is_large_or_time_is_up() -> None:
@@ -28,3 +28,13 @@ def test_no_record_waits_longer_than_the_delay(looks: list[tuple[int, int]]) -> 
         held = delay.holds_back(available, now_ms)
         assert held == (index > 0 and available < 10 and now_ms - triggered_ms < 1000)
         triggered_ms = triggered_ms if held else now_ms
+
+
+def test_each_topic_waits_for_itself() -> None:
+    delays = TopicDelays(min_records=10, max_delay_ms=1000)
+    assert delays.held_back({"a": 1, "b": 0}, 0) == set()
+    assert delays.held_back({"a": 9, "b": 1}, 500) == {"a"}
+    assert delays.held_back({"a": 9, "b": 9}, 999) == {"a", "b"}
+    assert delays.held_back({"a": 10, "b": 9}, 999) == {"b"}
+    assert delays.held_back({"b": 9}, 1500) == set()
+    assert delays.held_back({"a": 1}, 1600) == set(), "a topic that was gone is new"
