@@ -75,8 +75,27 @@ PAGES_VERSIONS_COUNT = 100_000
 PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT = "ui-1000-partitions", "ui-100000-versions", "ui-throughput"
 COMMIT_AGE, COMMIT_RATE = "commit-age", "commit-rate"
 COMMIT_VERSIONS = (50, 2_000, 20_000, 100_000)
-MANY_TOPICS = {"many-8": (8, 5), "many-40": (40, 5), "many-500": (500, 10), "many-1000": (1000, 30)}
-"""Topics with a record a second each, and the seconds between two batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Topics with a record a second each."""
+
+    topics: int
+    trigger_s: int
+    """The seconds between two batches."""
+    busy: int = 0
+    """How many of them have a thousand records a second."""
+
+
+MANY_TOPICS = {
+    "many-8": Load(8, 5),
+    "many-40": Load(40, 5),
+    "many-500": Load(500, 10),
+    "many-1000": Load(1000, 30, busy=50),
+}
+FRESHNESS, BACKLOG = "freshness", "backlog"
+BACKLOG_TOPICS = 500
 PAGES_BENCHMARKS = (PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT)
 GROWTH_PARTITIONS = (1, 4, 16, 64)
 GROWTH_SLOTS = (1, 2)
@@ -90,7 +109,7 @@ ALL_BENCHMARKS = (
     + CLUSTER_BENCHMARKS
     + PAGES_BENCHMARKS
     + (COMMIT_AGE, COMMIT_RATE)
-    + tuple(MANY_TOPICS)
+    + (*MANY_TOPICS, FRESHNESS, BACKLOG)
 )
 WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS, COMMIT_RATE, "many-8", "many-1000")
 """Benchmarks that only show how figures change, or their parts."""
@@ -137,6 +156,10 @@ TARGETS = {
     VALUES_DECODE_TEN: 0.8,
     PAGES_THROUGHPUT: 0.97,
     COMMIT_AGE: 1.15,
+    "many-40-spark-cores-ratio": 0.15,
+    "many-40-loop-cores-ratio": 0.15,
+    **{f"{FRESHNESS}-{percentile}": 0.3 for percentile in ("p50", "p99")},
+    BACKLOG: 0.7,
 }
 """Bounds of ratios, by the name of the line: a benchmark's, or one with that prefix."""
 
@@ -212,6 +235,8 @@ class Settings:
     growth_rounds: int
     many_s: float
     """How long many topics are measured."""
+    backlog_records: int
+    """In each of many topics."""
     commits: int
     """Measured at each age of a table, and in each round of their rate."""
     broker: BrokerSizes
@@ -259,6 +284,7 @@ FULL = Settings(
     growth_rows=4_000_000,
     growth_rounds=2,
     many_s=120.0,
+    backlog_records=100_000,
     commits=1_500,
     broker=BrokerSizes(
         latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
@@ -289,6 +315,7 @@ QUICK = Settings(
     growth_rows=500_000,
     growth_rounds=1,
     many_s=60.0,
+    backlog_records=10_000,
     commits=300,
     broker=BrokerSizes(
         latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000
