@@ -1,13 +1,13 @@
 """Which checkpoint a query begins with, since tables, and not checkpoints, hold how far they are.
 
-A checkpoint is left for a new one, in a folder with the next number, once its query could not go on with it: a topic
-that it has read is gone, or its table was written by another query of the ingestion since. The new one begins where the
-tables end. Old ones are never used again, and never deleted.
+A checkpoint is left for a new one, in a folder with the next number, once its query could not go on with it: a table
+was written by another query of the ingestion since. The new one begins where the tables end. Old ones are never used
+again, and never deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sparkonce.connectors.ingest.routing import Flow
@@ -25,12 +25,10 @@ def committed(checkpoint: str, storage: Mapping[str, str]) -> list[SourceOffset]
     return _last_in(checkpoint, storage, "commits")
 
 
-def usable(
-    flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None], existing: Collection[str]
-) -> Flow:
+def usable(flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None]) -> Flow:
     """Return a flow with the first checkpoint that its query can go on with, or a new one.
 
-    ``store_of`` returns where the offsets of a topic are stored, ``existing`` are the topics that its pattern matches.
+    ``store_of`` returns where the offsets of a topic are stored.
 
     Raises:
         CheckpointError: if a checkpoint cannot be read.
@@ -38,21 +36,17 @@ def usable(
     if Checkpoint.open(flow.checkpoint, storage).is_stateful():  # begun anew, it would lack its state
         return flow
     number, checkpoint = 1, flow.checkpoint
-    while not all(_can_go_on(flow, end, store_of, existing) for end in _last_in(checkpoint, storage, "offsets")):
+    while not all(_can_go_on(end, store_of) for end in _last_in(checkpoint, storage, "offsets")):
         number += 1
         checkpoint = f"{flow.checkpoint}-{number}"
     return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
 
 
-def _can_go_on(
-    flow: Flow, end: SourceOffset, store_of: Callable[[str], OffsetStore | None], existing: Collection[str]
-) -> bool:
-    """Whether a query can go on behind ``end``: its topics exist, and no table has more than that."""
+def _can_go_on(end: SourceOffset, store_of: Callable[[str], OffsetStore | None]) -> bool:
+    """Whether a query can go on behind ``end``: no table has more than that."""
     by_topic: dict[str, list[TopicPartition]] = {}
     for tp in end.positions:
         by_topic.setdefault(tp.topic, []).append(tp)
-    if flow.is_shared and "subscribePattern" in flow.source and not by_topic.keys() <= set(existing):
-        return False
     for topic, own in by_topic.items():
         store = store_of(topic)
         try:

@@ -93,8 +93,6 @@ class Ingestion:
         self.lag = lag
         """The listener that knows how far each table is behind, and logs what was read; None with Spark Connect."""
         self._trigger = trigger_arguments(settings.trigger)
-        self._existing: list[str] = []
-        """The topics that patterns match, when they were last looked for."""
         self._tables: dict[str, Flow] = {}
         """What is read into each table, by name; several of them may be one query."""
         self._catching_up = CatchingUp(
@@ -333,7 +331,7 @@ class Ingestion:
 
     def _find_flows(self) -> None:
         """Note the tables, and the flows that have no query yet."""
-        self._existing = existing = existing_topics(self._settings, self._routes)
+        existing = existing_topics(self._settings, self._routes)
         self._tables |= {flow.name: flow for flow in flows(self._routes, existing)}
         for route in self._routes:
             for flow in route.queries(existing):
@@ -375,13 +373,13 @@ class Ingestion:
         if flow.is_shared:
             self._catching_up.stop()  # where they end is where a query stood that is not there any more
             tables = self._tables_of(flow)
-            found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)), self._existing)
+            found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)))
             self._compare(found, committed(found.checkpoint, storage))
             return found
         # What a function adds to the records may come from other sources, whose offsets only the checkpoint has.
         if flow.transform is not None or not was_shared(self._settings.checkpoint, storage, SHARED):
             return flow
-        return usable(flow, storage, lambda _: self._store_of(flow), ())
+        return usable(flow, storage, lambda _: self._store_of(flow))
 
     def _store_of(self, flow: Flow | None) -> OffsetStore | None:
         return None if flow is None or flow.path is None else self._catching_up.store_of(flow)

@@ -415,9 +415,20 @@ class Planner:
     def _report_gone(self, gone: Collection[TopicPartition]) -> None:
         """Report partitions that are not there, or are no longer chosen; raise or warn.
 
+        A topic that has a table of its own ends with a warning: the tables of others have nothing to do with it.
+
         Raises:
             DataLossError: if failOnDataLoss is true.
         """
+        if self._options.isolate_tables:
+            ended = sorted({tp.topic for tp in gone} - self.topics.keys())
+            for topic in ended:
+                _log.warning(
+                    "kafka_once: topic %s is gone: its table stays as it is, and lacks what was not read before", topic
+                )
+            gone = [tp for tp in gone if tp.topic not in ended]
+            if not gone:
+                return
         what, instead = f"partitions {_text(gone)} of the checkpoint are gone: ", NEW_CHECKPOINT
         topics = sorted({tp.topic for tp in gone})
         if all(name in self._options.topics and name not in self.topics for name in topics):
