@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from lab.crash_plans import arm, disarm
 from sparkonce import OptionError, write_stream
 from tests.spark.sink_support import run
 from tests.spark.source_support import PARTITIONS, PER_PARTITION, Topics, assert_each_record_once, fill, values
@@ -66,3 +68,23 @@ def test_without_its_checkpoint_each_topic_begins_where_its_table_ends(
     run(all_of(spark, topics, "ends[.]", **store), tables, tmp_path / "second", appId="of.{topic}.once")
     assert_each_record_once(tmp_path / names[0], 2 * PER_PARTITION)
     assert_each_record_once(tmp_path / names[1], PER_PARTITION)
+
+
+def test_a_logged_batch_goes_on_without_a_topic_that_is_gone(
+    spark: SparkSession, topics: Topics, tmp_path: Path, crash_folder: Path
+) -> None:
+    tables, names = tmp_path / "{topic}", ["gone.a", "gone.b", "gone.c"]
+    options = {"offsetStore": f"delta:{tables}", "appId": "app", "isolateTables": "true"}
+    for name in names:
+        filled(topics, name)
+    arm(crash_folder, "gone", "app.gone.b:sink.begun=raise")
+    with pytest.raises(StreamingQueryException, match="injected failure"):
+        run(all_of(spark, topics, "gone[.]", **options), tables, tmp_path / "checkpoint")
+    disarm(crash_folder, "gone")
+    topics.delete(names[1])
+    for start in (PER_PARTITION, 2 * PER_PARTITION):
+        fill(topics, names[0], start)
+        run(all_of(spark, topics, "gone[.]", **options), tables, tmp_path / "checkpoint")
+    assert_each_record_once(tmp_path / names[0], 3 * PER_PARTITION)
+    assert_each_record_once(tmp_path / names[2], PER_PARTITION)
+    assert DeltaTable(tmp_path / names[1]).to_pyarrow_table().num_rows == 0
