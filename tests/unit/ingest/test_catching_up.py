@@ -1,4 +1,4 @@
-"""Any order of refusals, mends, crashes and lost checkpoints: each table ends with each record once.
+"""Any order of refusals, mends, crashes, lost checkpoints, dropped and restored tables: each table ends with each record once.
 
 Spark and the brokers are simulated; planner, sink, tables and what catches up are the product's. A seed is a history of
 a hundred steps, after which all is mended and the queries run until nothing is left.
@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from deltalake import DeltaTable
 
 from lab.crash_plans import arm
 from sparkonce import crash_points
@@ -25,6 +26,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.offsets import Position, SourceOffset
 from tests.unit.sink.test_shared_batch import TOPICS, Ends, Pipeline, partition
 
@@ -135,13 +137,23 @@ class World:
         elif what == 4 and self.random.random() < 0.3:
             self.lose_checkpoint()
         elif what == 4 and self.pipeline.reached.get(topic, 0) > self.pipeline.origins.get(topic, 0):
-            shutil.rmtree(self.root / topic, ignore_errors=True)
+            if self.random.random() < 0.5 and self.pipeline.stored()[topic]:
+                self.restore(topic)
+            else:
+                shutil.rmtree(self.root / topic, ignore_errors=True)
         elif what <= 6:
             self.log[topic] += self.random.randint(1, 5)
         elif what <= 8:
             self.run()
         else:
             self.look()
+
+    def restore(self, topic: str) -> None:
+        """Take a table back to an older version, with its offsets."""
+        table = self.root / topic
+        version = self.random.randrange(DeltaTable(table).version())
+        rewind = ["offsets", "rewind", str(table), "--to-version", str(version), "--app-id", f"app.{topic}"]
+        assert main([*rewind, "--restore", "--apply"]) == 0
 
     def lose_checkpoint(self) -> None:
         """Begin anew where the tables end."""
