@@ -1,18 +1,44 @@
 """A table for each topic: names with ``{topic}``, and the appId under which each table keeps its offsets.
 
-Where a pattern chooses the topics, a name may have its groups too: ``{1}``, ``{2}``, … and ``{name}``.
+Where a pattern chooses the topics, a name may have its groups too: ``{1}``, ``{2}``, … and ``{name}``. In place of a
+name with ``{topic}``, a JSON object may have the path of each topic's table.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 TOPIC_KEY: Final = "topic"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka allows (`org.apache.kafka.common.internals.Topic`), so a broker's answer leads into no other folder."""
+
+
+_TABLES = re.compile(r'([a-z]+:)?(\{\s*".*\})', re.DOTALL)
+
+
+@lru_cache(maxsize=8)
+def tables_by_topic(text: str) -> Mapping[str, str] | None:
+    """Return the path of each topic's table if a text is a JSON object of these, also after ``delta:``; else None.
+
+    Raises:
+        ValueError: if it begins as one, and is something else.
+    """
+    found = _TABLES.fullmatch(text.strip())
+    if found is None:
+        return None
+    try:
+        tables = json.loads(found[2])
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not the JSON object that it begins as: {error}") from None
+    if not all(isinstance(path, str) and path for path in tables.values()):
+        raise ValueError(f"{text!r}: expected a path for each topic")
+    return {topic: f"{found[1] or ''}{path}" for topic, path in tables.items()}
 
 
 def placeholders(text: str) -> list[str]:
@@ -35,7 +61,7 @@ class TopicNames:
 
     def are_in(self, text: str) -> bool:
         """Whether a name is one for each topic."""
-        return not self.keys.isdisjoint(placeholders(text))
+        return tables_by_topic(text) is not None or not self.keys.isdisjoint(placeholders(text))
 
     def of(self, text: str, topic: str, not_allowed: re.Pattern[str] | None = None) -> str:
         """Return the name of a topic's own, with ``_`` for what is not allowed in the parts that are filled in.
@@ -43,8 +69,13 @@ class TopicNames:
         A topic that the pattern does not find stands for all: it is each of the groups.
 
         Raises:
-            ValueError: if a part would be no name of a file.
+            ValueError: if a part would be no name of a file, or a topic has none among the tables of all.
         """
+        tables = tables_by_topic(text)
+        if tables is not None and topic not in tables:
+            raise ValueError(f"topic {topic} has no table: the tables that are named are those of other topics")
+        if tables is not None:
+            return tables[topic]
         values = self._values(topic)
 
         def value(found: re.Match[str]) -> str:

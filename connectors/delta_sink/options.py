@@ -95,7 +95,8 @@ class TableOptions:
     table: Location = text(
         REQUIRED,
         "where the table is; start(path) and save(path) set it too. With {topic} in it, a stream with "
-        f"handOver=ranges has a table for each topic. For the name of a table, use {WRITE_STREAM}",
+        "handOver=ranges has a table for each topic; so it has with a JSON object of the path for each topic. For the "
+        f"name of a table, use {WRITE_STREAM}",
         name=PATH,
         parse=Location.parse,
         value="path or URI",

@@ -1,4 +1,4 @@
-"""A table for each topic: a path with ``{topic}``, and one query for all."""
+"""A table for each topic: a path with ``{topic}``, or a JSON object of the paths, and one query for all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sparkonce.exactly_once.errors import (
     PlanError,
     UnknownOutcomeError,
 )
-from sparkonce.offset_store.by_topic import TopicNames
+from sparkonce.offset_store.by_topic import TopicNames, tables_by_topic
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.options import OptionError
@@ -104,6 +104,7 @@ class TopicTables:
     def at_once(self) -> int:
         """See `Tables`."""
         path = next(text for name, text in self._given.items() if name.lower() == PATH)
+        path = next(iter((tables_by_topic(path) or {}).values()), path)
         return 1 if Location.parse(path).is_local else AT_ONCE
 
     def of(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:

@@ -60,11 +60,11 @@ class CatchingUp:
         self._seen: dict[str, Positions] = {}
         """Where shared queries stood for each topic when its table was last compared."""
         self._behind: dict[str, _Behind] = {}
-        self._has_caught_up = False
+        self._caught_up: list[Flow] = []
 
-    def has_caught_up(self) -> bool:
-        """Whether any table has caught up since this was last asked."""
-        found, self._has_caught_up = self._has_caught_up, False
+    def caught_up(self) -> list[Flow]:
+        """Return the tables that have caught up since this was last asked."""
+        found, self._caught_up = self._caught_up, []
         return found
 
     def __bool__(self) -> bool:
@@ -152,7 +152,7 @@ class CatchingUp:
             _log.info("%s has caught up", behind.flow)
             del self._behind[topic]
             self._seen.pop(topic, None)  # compared once more
-            self._has_caught_up = True
+            self._caught_up.append(behind.flow)
 
     def _note_failure(self, behind: _Behind, error: BaseException) -> None:
         behind.why = explain(error)

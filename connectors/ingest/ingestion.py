@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -27,6 +27,8 @@ from sparkonce.connectors.ingest.query import (
     batch_of,
     ends_of,
     is_under_way,
+    made_table,
+    placed,
     start_query,
     table_path_of,
     was_planned,
@@ -78,6 +80,10 @@ class _Running:
     """The batch up to which compactions were considered."""
     compared: int = -1
     """The batch up to which the tables of a shared query were compared."""
+    successor: Flow | None = None
+    """With other tables: what is to run in place of it, once it is between two batches."""
+    asked_at: int = -1
+    """The batch that had been reported when that was found."""
     under_way: bool = False
     ended: bool = False
 
@@ -125,7 +131,8 @@ class Ingestion:
         try:
             self._find_flows()
             for flow in self._waiting.values():
-                table_path_of(self._spark, flow)
+                for each in self._tables_of(flow).values() if flow.is_shared else [flow]:
+                    table_path_of(self._spark, each)
             self._start_waiting()
         except BaseException:
             self._stop_queries()
@@ -209,6 +216,7 @@ class Ingestion:
                 if error is not None and not self._begins_again(running, error):
                     self._end_by(f"{running.flow} has failed: {explain(error)}", error)
                     return
+            self._replace(running)
         self._catching_up.look()
         self._begin_again_behind()
         if self._settings.goes_on:
@@ -238,17 +246,35 @@ class Ingestion:
 
     def _begin_again_behind(self) -> None:
         """With availableNow: read on once all tables have caught up; end with the reason if one does not."""
-        if self._settings.goes_on or not all(each.ended for each in self._running.values()):
+        if self._settings.goes_on:
+            self._find_moved(self._catching_up.caught_up())
+            return
+        if not all(each.ended for each in self._running.values()):
             return
         if self._catching_up.is_running:
             return
         for flow, why in self._catching_up.failed:
             self._end_by(f"{flow} has failed: {why}", IngestError(why))
             return
-        if self._catching_up.has_caught_up():
+        if self._catching_up.caught_up():
             for running in self._running.values():
                 if running.flow.is_shared:
                     self._waiting[running.flow.name] = running.flow
+
+    def _find_moved(self, caught_up: Sequence[Flow]) -> None:
+        """Have queries replaced whose tables were made again by name, elsewhere."""
+        for flow in caught_up:
+            if flow.table is not None and table_path_of(self._spark, flow) != flow.path:
+                running = self._running[flow.query]
+                running.successor, running.asked_at = running.successor or running.flow, batch_of(running.query)
+
+    def _replace(self, running: _Running) -> None:
+        """Stop a query that has a successor between two batches, and have that started."""
+        if running.successor is None or running.ended or not _may_stop(running.query, running.asked_at):
+            return
+        running.query.stop()
+        running.ended = True
+        self._waiting[running.flow.name] = running.successor
 
     def _begins_again(self, running: _Running, error: BaseException) -> bool:
         """Have a query that has ended started again, if that may help."""
@@ -332,11 +358,14 @@ class Ingestion:
     def _find_flows(self) -> None:
         """Note the tables, and the flows that have no query yet."""
         existing = existing_topics(self._settings, self._routes)
-        self._tables |= {flow.name: flow for flow in flows(self._routes, existing)}
+        self._tables = {flow.name: flow for flow in flows(self._routes, existing)} | self._tables
         for route in self._routes:
             for flow in route.queries(existing):
-                if flow.name not in self._running:
+                running = self._running.get(flow.name)
+                if running is None:
                     self._waiting[flow.name] = flow
+                elif not flow.tables.keys() <= running.flow.tables.keys():
+                    running.successor, running.asked_at = flow, batch_of(running.query)
         if not self._running and not self._waiting:
             _log.warning("no topic matches yet%s", ", waiting for one" if self._settings.goes_on else "")
 
@@ -372,6 +401,7 @@ class Ingestion:
         storage = self._settings.storage
         if flow.is_shared:
             self._catching_up.stop()  # where they end is where a query stood that is not there any more
+            flow = self._placed(flow)
             tables = self._tables_of(flow)
             found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)))
             self._compare(found, committed(found.checkpoint, storage))
@@ -380,6 +410,28 @@ class Ingestion:
         if flow.transform is not None or not was_shared(self._settings.checkpoint, storage, SHARED):
             return flow
         return usable(flow, storage, lambda _: self._store_of(flow))
+
+    def _placed(self, shared: Flow) -> Flow:
+        """Return a shared query with the places of its tables, if these have names in a catalog.
+
+        Raises:
+            OptionError, SchemaError: if none of them can be, or the first query cannot have one.
+        """
+        if not shared.tables:
+            return shared
+        places: dict[str, str] = {}
+        for topic, flow in self._tables_of(shared).items():
+            if topic not in shared.tables:
+                continue  # it is gone
+            try:
+                places[topic] = made_table(self._spark, flow)
+            except Exception as error:
+                if shared.name not in self._running:
+                    raise
+                _log.warning("%s is not read before the next start: %s", flow, explain(error))
+            else:
+                self._tables[flow.name] = replace(flow, path=places[topic])
+        return placed(shared, places)
 
     def _store_of(self, flow: Flow | None) -> OffsetStore | None:
         return None if flow is None or flow.path is None else self._catching_up.store_of(flow)
@@ -447,7 +499,7 @@ class Ingestion:
             if error is not None and not _has_newer_schema(flow, error):
                 self._end_by(f"{flow} has failed: {explain(error)}", error)
             return True
-        if query.status["isTriggerActive"] and batch_of(query) == batch:
+        if not _may_stop(query, batch):
             if in_time:
                 return False
             _log.warning(
@@ -470,6 +522,11 @@ class Ingestion:
                 all(self.lag.wait(each.query, LAST_REPORT_S) for each in self._running.values())
             finally:
                 self.lag.stop()
+
+
+def _may_stop(query: StreamingQuery, batch: int) -> bool:
+    """Whether a query is between batches, or has completed one since it reported ``batch``."""
+    return not query.status["isTriggerActive"] or batch_of(query) != batch
 
 
 def _has_newer_schema(flow: Flow, error: BaseException) -> bool:

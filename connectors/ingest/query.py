@@ -6,16 +6,22 @@ table ends.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkonce.connectors.catalogs.names import TableName
-from sparkonce.connectors.catalogs.tables import find_table
+from sparkonce.connectors.catalogs.tables import find_or_create_table, find_table
+from sparkonce.connectors.delta_sink.options import CREATE_TABLE, TABLE_NAME, SinkOptions
+from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.table_writer import write_stream
-from sparkonce.connectors.ingest.routing import Flow
+from sparkonce.connectors.ingest.routing import Flow, direct_source
+from sparkonce.connectors.kafka_source.options import OPTIONS
+from sparkonce.connectors.values.registered import resolved
 from sparkonce.offset_store.offsets import SourceOffset, is_ours
 from sparkonce.options import KAFKA_FORMAT, OptionError
 
@@ -50,6 +56,31 @@ def start_query(spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> 
 def table_path_of(spark: SparkSession, flow: Flow) -> str | None:
     """Return where a flow's table is, or will be; None for a name not there yet. Raises OptionError for others."""
     return flow.path if flow.table is None else find_table(spark, TableName.parse(flow.table))
+
+
+def made_table(spark: SparkSession, flow: Flow) -> str:
+    """Return where the table of a direct flow is, which has a name in a catalog; it is created if there is none.
+
+    Raises:
+        OptionError, SchemaError: if the name is of something else, or the table cannot be created.
+    """
+    source = direct_source(flow, resolved(OPTIONS, flow.source))
+    assert source is not None, "only direct queries write several tables"
+    name = flow.table or ""
+    partition_by = SinkOptions.read_with_name({**flow.sink, TABLE_NAME: name}).partition_by
+    return find_or_create_table(spark, name, rows_schema(source.schema), partition_by)
+
+
+def placed(shared: Flow, places: Mapping[str, str]) -> Flow:
+    """Return a shared query of these tables, by topic."""
+    chosen = {name: text for name, text in shared.source.items() if name != "subscribePattern"}
+    return replace(
+        shared,
+        table=None,
+        path=json.dumps(places),
+        source={**chosen, "subscribe": ",".join(places)},
+        sink={**shared.sink, CREATE_TABLE: "false"},
+    )
 
 
 def batch_of(query: StreamingQuery) -> int:

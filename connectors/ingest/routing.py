@@ -4,8 +4,9 @@ A `Flow` is what is read into one table, with all options, checked. Its appId is
 change; it does not depend on the other tables. Two flows never share a name or a table: what topic a table's rows are
 from would depend on the order of commits, and compactions would stand in each other's way.
 
-A flow is a query, with a checkpoint named after it too. With ``{topic}`` in the path, direct queries write a table for
-each topic (`connectors.sinks.shared_batch`): then one flow, that of the whole entry, is the query of all its tables.
+A flow is a query, with a checkpoint named after it too. With ``{topic}`` in the path or name, direct queries write a
+table for each topic (`connectors.sinks.shared_batch`): then one flow, that of the whole entry, is the query of all its
+tables.
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ class Flow:
     """The name of the flow whose query writes this table; None if it has a query of its own."""
     is_shared: bool = False
     """Whether this is the query of several tables, and no table itself."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """Of such a query: the names of its tables in a catalog by their topics; empty if they have paths."""
     query_name: str = ""
     """The name of its query in Spark."""
 
@@ -165,16 +168,23 @@ class Route:
 
     def queries(self, existing: Iterable[str]) -> list[Flow]:
         """Return the flows that are queries: one for all tables, or those of the tables."""
-        return self.flows(existing) if self.shared_name is None else [self._shared_flow(self.shared_name)]
+        if self.shared_name is None:
+            return self.flows(existing)
+        flow = self._shared_flow(self.shared_name)
+        if self._given.table is None:
+            return [flow]
+        # Only the process with the session can ask the catalog, so such a query begins again for a new topic.
+        tables = {each.topics: str(each.table) for each in self.flows(existing)}
+        return [replace(flow, tables=tables)] if tables else []
 
     def _shared_name(self) -> str | None:
         """Return the name of the query that writes all tables of this entry; None if each has its own.
 
         It is that of another query, and another checkpoint, once the entry chooses its topics or tables differently.
         """
-        if not (self.is_routed and self._direct and self._given.path) or self._reads_schemas_by_topic():
+        if not (self.is_routed and self._direct) or self._reads_schemas_by_topic():
             return None
-        which = [self._given.path, self._given.topic_pattern, *sorted(self._topics)]
+        which = [self._given.table or self._given.path, self._given.topic_pattern, *sorted(self._topics)]
         return f"{SHARED}{hashlib.sha256(json.dumps(which).encode()).hexdigest()[:8]}"
 
     def _reads_schemas_by_topic(self) -> bool:
@@ -226,7 +236,7 @@ class Route:
         given, settings = self._given, self._settings
         table = None if given.table is None else self._of(topic, given.table, _NOT_IN_TABLES)
         path = None if given.path is None else self._of(topic, given.path)
-        name = self._of(topic, given.name) if given.name else topic or _last_part(table, path)
+        name = self._of(topic, given.name) if given.name else topic or self.shared_name or _last_part(table, path)
         name = _NOT_IN_NAMES.sub("_", name)
         if name in ("", ".", ".."):
             raise OptionError(f"name={name!r} cannot be the name of a folder: set another")
@@ -446,7 +456,7 @@ def check_flow(flow: Flow) -> None:
     sink = checked(SinkOptions.read_with_name, {**flow.sink, **place})
     rows = options.rows.spark_schema()
     if flow.direct:
-        found = _direct_source(flow, source)
+        found = direct_source(flow, source)
         stream_sink(sink, rows, source=found)
         rows = rows if found is None else found.schema
     if flow.sql is None and flow.transform is None:  # else the columns are known when Spark runs
@@ -461,7 +471,7 @@ def _check_partitions(flow: Flow, sink: SinkOptions, rows: StructType) -> None:
         raise OptionError(f"{str(error).replace('option partitionBy', 'partition_by')}{given}") from None
 
 
-def _direct_source(flow: Flow, source: Mapping[str, str]) -> DirectSource | None:
+def direct_source(flow: Flow, source: Mapping[str, str]) -> DirectSource | None:
     """Return the source as the sink finds it. Raises OptionError if the workers cannot run its SELECT."""
     hand_over, given = HandOver.of(source), {name.lower(): text for name, text in source.items()}
     secrets = {SOURCE_PREFIX + name: given[name] for name in hand_over.secrets}

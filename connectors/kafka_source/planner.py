@@ -494,9 +494,16 @@ class Planner:
         return found, unknown
 
     def _store_of(self, topic: str) -> OffsetStore:
-        """Return the store of a topic's own table, which is kept: it is read again for each batch."""
+        """Return the store of a topic's own table, which is kept: it is read again for each batch.
+
+        Raises:
+            OffsetStoreError: if it has none.
+        """
         names, spec, app_id = self._options.names, self._options.offset_store or "", self._options.app_id or ""
-        place, storage = (names.of(spec, topic), names.app_id(app_id, topic)), self._options.storage_options or None
+        try:
+            place, storage = (names.of(spec, topic), names.app_id(app_id, topic)), self._options.storage_options or None
+        except ValueError as error:
+            raise OffsetStoreError(str(error)) from None
         return self._stores.get(place, lambda: open_store(*place, storage))
 
     def _stored_in(self, store: OffsetStore, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:

@@ -1,4 +1,4 @@
-"""Any order of refusals, mends, crashes, lost checkpoints, dropped and restored tables: each table ends with each record once.
+"""Any order of refusals, mends, crashes, lost checkpoints, dropped and restored tables: each record is there once.
 
 Spark and the brokers are simulated; planner, sink, tables and what catches up are the product's. A seed is a history of
 a hundred steps, after which all is mended and the queries run until nothing is left.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparkonce import IngestTable, OptionError
+from sparkonce.connectors.ingest.query import placed
 from sparkonce.connectors.ingest.routing import Flow, flows, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
 from tests.cases import each_case
@@ -274,11 +275,25 @@ def test_one_query_writes_the_tables_of_an_entry() -> None:
     "entries",
     [
         {"path": "/tables/{topic}", "direct": False},
-        {"table": "lake.{topic}"},
         {"path": "/tables/{topic}", "value_format": "avro"},
     ],
-    ids=["through Spark", "by name", "schemas of topics"],
+    ids=["through Spark", "schemas of topics"],
 )
 def test_other_tables_have_a_query_each(entries: dict[str, Any]) -> None:
     found = queries_of(topic_pattern=".", existing=("a", "b"), **entries)
     assert [(flow.name, flow.query, flow.is_shared) for flow in found] == [("a", "a", False), ("b", "b", False)]
+
+
+def test_tables_with_names_share_a_query_that_knows_them() -> None:
+    settings = IngestSettings.of(
+        IngestTable(topic_pattern="^shop[.]", table="lake.{topic}"), (), app_id="shop", checkpoint="/c", kafka=KAFKA
+    )
+    (route,) = routes(settings)
+    assert route.queries([]) == []
+    (query,) = route.queries(["shop.a", "shop.b", "other"])
+    assert query.tables == {"shop.a": "lake.shop_a", "shop.b": "lake.shop_b"}
+    assert query.is_shared
+    assert {flow.shared_by for flow in route.flows(["shop.a"])} == {query.name}
+    found = placed(query, {"shop.a": "/lake/a"})
+    assert (found.path, found.table, found.source["subscribe"]) == ('{"shop.a": "/lake/a"}', None, "shop.a")
+    assert "subscribePattern" not in found.source
