@@ -87,7 +87,9 @@ class BatchEntry:
                 f"batch {batch_id} in {checkpoint.location} was planned with handOver=ranges: Spark has one row for "
                 "each range to read, and no records. Only delta_once and kafka_once as the sink read them, and with no "
                 "operator in between (select, filter, join, groupBy, …); for all else, set handOver=rows on the "
-                "source. If that was changed just now: complete this batch with handOver=ranges first"
+                "source. If that was changed just now: complete this batch with handOver=ranges first. If the table "
+                "refuses that, as for a constraint: take a new checkpointLocation, with offsetStore and appId on the "
+                "source, so that it begins where the table ends"
             )
         return cls(checkpoint, batch_id, checkpoint.query_id(), checkpoint.is_stateful(), found)
 

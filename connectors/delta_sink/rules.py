@@ -66,6 +66,10 @@ def rule_name(what: str) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:8]
 
 
+OTHER_VALUE = ", and the row has another value"
+"""How a message goes on about a row whose value is not what its column is generated as."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A condition that must be true for every row."""
@@ -73,12 +77,14 @@ class Check:
     what: str
     """What the table calls it, for messages."""
     condition: Expression
+    broken_by: str = " is not kept"
+    """How a message goes on about a row that breaks it."""
 
     def broken(self, rows: pa.RecordBatch) -> dict[int, str]:
         """Return the rows that do not keep it, and why."""
         values, failed = self.condition.values(rows)
         wrong = np.flatnonzero(np.asarray(pc.invert(pc.fill_null(values, False)))).tolist()
-        why = f"{self.what} is not kept"
+        why = f"{self.what}{self.broken_by}"
         return {row: f"{why} ({failed[row]})" if row in failed else why for row in wrong}
 
 
@@ -136,7 +142,8 @@ def rules_of(schema_json: str, configuration: tuple[tuple[str, str], ...]) -> Ru
         what = f"column {name} is generated as {text}"
         try:
             computed[name] = _read(value, table, kind)
-            checks.append(Check(what, _read(f"({quoted} IS NOT DISTINCT FROM {value})", table, t.BooleanType())))
+            same = _read(f"({quoted} IS NOT DISTINCT FROM {value})", table, t.BooleanType())
+            checks.append(Check(what, same, OTHER_VALUE))
         except OptionError as error:
             unknown.append(BySpark(what, text, name, f"{what}, which delta_once cannot compute: {error}"))
     never = [each for each in unknown if _names_a_char(each.text, table)]
@@ -180,8 +187,48 @@ def _has(column: Mapping[str, Any], key: str) -> bool:
     return key in (column.get("metadata") or {})
 
 
+_OUTSIDE_OF_NAMES = r"'(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/"
+_NO_SYNTAX = "syntax error"
+_NAMES = (
+    "asc at check column constraint create desc end fetch foreign grant group having initially into lateral left limit "
+    "offset on only order outer pivot placing primary qualify references returning table unique unpivot using variadic "
+    "where window with"
+)
+_ONLY_NAMES = frozenset(_NAMES.split())
+"""Words that the engine reserves and that are names only in Spark's expressions; ``end`` is where there is no CASE."""
+_OF_OUR_QUERY = re.compile(r" \(line \d+, character \d+\).*", re.DOTALL)
+"""Where a syntax error is in the query that we make of an expression, and what to write in a query."""
+
+
 def _read(text: str, table: t.StructType, kind: t.DataType) -> Expression:
-    """Read an expression of a type. Raises OptionError if it must not be evaluated here, with the reason."""
+    """Read an expression of a type. Raises OptionError if it must not be evaluated here, with the reason.
+
+    The engine reserves words that are names to Spark. So where it finds no syntax in them, these are quoted.
+    """
+    try:
+        return _read_as_is(text, table, kind)
+    except OptionError as error:
+        quoted = _with_names_quoted(text, table)
+        if _NO_SYNTAX not in str(error):
+            raise
+        try:
+            if quoted != text:
+                return _read_as_is(quoted, table, kind)
+        except OptionError as other:
+            if _NO_SYNTAX not in str(other):
+                raise
+        raise OptionError(_OF_OUR_QUERY.sub("", str(error))) from None
+
+
+def _with_names_quoted(text: str, table: t.StructType) -> str:
+    """Return an expression with names of columns quoted that are names only, where they are not called."""
+    never = {"end"} if re.search(r"(?i)\bcase\b", text) else set()
+    names = "|".join(column.name for column in table if column.name.lower() in _ONLY_NAMES - never)
+    pattern = rf"(?is)({_OUTSIDE_OF_NAMES})|(?<![\w.`])({names})(?![\w`])(?!\s*\()"
+    return re.sub(pattern, lambda found: found[1] or f"`{found[2]}`", text) if names else text
+
+
+def _read_as_is(text: str, table: t.StructType, kind: t.DataType) -> Expression:
     from sparkonce.connectors.sql.instants import is_zoneless  # imported lazily: 50 ms, for few tables
     from sparkonce.connectors.sql.select import check_select
 

@@ -331,7 +331,8 @@ def _filled(found: Comparison, rules: Rules) -> dict[str, pa.Array | Expression]
         except OptionError as error:
             found.problems.append(
                 f"column {column.name} ({column.dataType.simpleString()}) is missing from the query, and has the "
-                f"default {text}, which delta_once does not fill in: {error}"
+                f"default {text}, which delta_once does not fill in: {error}. Select a value for it, or have "
+                "delta-spark write the rows (sparkonce.AppendWriter)"
             )
     return filled
 

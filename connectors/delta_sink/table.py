@@ -52,6 +52,10 @@ from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import check_keeps_transaction_ids
 from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, meant_txn_id
 
+BY_WRITE_STREAM = (
+    "have Spark check and compute that: sparkonce.write_stream, with handOver=rows on the source (a query of "
+    "write_stream that has run: start it again)"
+)
 _INSTEAD = (
     "let delta-spark write to it, with the same guarantee: sparkonce.AppendWriter, for foreachBatch "
     "(docs/append_with_delta_spark.md); or write to another table"
@@ -327,6 +331,8 @@ class ResultTable(SnapshotSource):
         if problems:
             keeps_rows = self.replaces and facts.is_append_only
             instead = "append to it, or write to another table" if keeps_rows else _INSTEAD
+            if {*problems} <= {each.problem for each in facts.rules.by_spark}:
+                instead = f"{BY_WRITE_STREAM}; or {instead}"
             raise TableError(f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {instead}")
         wanted = self._options.partition_by
         if wanted and _lower(wanted) != _lower(facts.partition_columns):

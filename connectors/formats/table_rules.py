@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 
 from sparkonce.connectors.delta_sink.features import TableFacts
 from sparkonce.connectors.delta_sink.options import CHECKED_RULES, FORMAT, SinkOptions
-from sparkonce.connectors.delta_sink.rules import BySpark, may_read
+from sparkonce.connectors.delta_sink.rules import OTHER_VALUE, BySpark, may_read
 from sparkonce.connectors.delta_sink.table import cached_store
 from sparkonce.connectors.kafka_source.hand_over import COLUMN as RANGES
 from sparkonce.connectors.values.letters import COLUMN as LETTERS
@@ -72,7 +72,8 @@ def _quoted(name: str) -> str:
 
 def _raised(rule: BySpark) -> Column:
     """Return what is evaluated for a row that breaks a rule."""
-    return f.raise_error(f.lit(f"{FORMAT}: {rule.what} is not kept")).cast("boolean")
+    broken_by = " is not kept" if rule.column is None else OTHER_VALUE
+    return f.raise_error(f.lit(f"{FORMAT}: {rule.what}{broken_by}")).cast("boolean")
 
 
 def _check_reads(rule: BySpark, rows: DataFrame, table: StructType) -> None:

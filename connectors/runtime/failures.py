@@ -7,12 +7,16 @@ lines around one. `explain` finds it, for users as for the commands.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
 _CALLED = "An error occurred while calling "
 """Before an exception of Java's that PySpark has no class for."""
+_OF_JAVA = (": ", "Caused by: ")
+"""Before an exception of Java's in its trace."""
+_OF_DELTA = "[DELTA_"
 _REMEDIES = (
     (
         re.compile(r"\[DATA_SOURCE_NOT_FOUND\].* (?:kafka|delta)_once\b"),
@@ -58,11 +62,21 @@ def _last_raised(text: str) -> str:
     if _TRACEBACK not in text:
         return ""
     tail = text.rpartition(_TRACEBACK)[2].splitlines()
-    return _MODULE.sub("", next((line for line in tail if line.strip() and not line[0].isspace()), ""))
+    line = next((line for line in tail if line.strip() and not line[0].isspace()), "")
+    return (_of_java(tail) if _CALLED in line else "") or _MODULE.sub("", line)
+
+
+def _of_java(lines: Sequence[str]) -> str:
+    """Return the exception of Java's in the lines of its trace that says most: one of Delta's, or the last."""
+    found = [line for line in lines if line.startswith(_OF_JAVA)]
+    line = next((line for line in found if _OF_DELTA in line), found[-1] if found else "")
+    for prefix in _OF_JAVA:
+        line = line.removeprefix(prefix)
+    return _MODULE.sub("", line.strip())
 
 
 def _first(error: BaseException) -> str:
     first, _, rest = str(error).strip().partition("\n")
-    if first.startswith(_CALLED) and rest.startswith(": "):
-        return _MODULE.sub("", rest.removeprefix(": ").partition("\n")[0].strip())
+    if first.startswith(_CALLED):
+        return _of_java(rest.splitlines()) or f"{type(error).__name__}: {first.strip()}"
     return f"{type(error).__name__}{': ' if first else ''}{first.strip()}"

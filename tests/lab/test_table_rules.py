@@ -19,6 +19,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.delta_sink.features import TableFacts, refusals
+from sparkonce.connectors.delta_sink.rules import rules_of
 from sparkonce.connectors.delta_sink.schema import SchemaError, TableCheck, fit, rule_names
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.table_log import TableLog
@@ -165,6 +166,40 @@ def test_conditions_hold_where_delta_spark_says_so(delta_spark: SparkSession, tm
         delta_spark.sql(f"DROP TABLE {name}")
     assert 0 < taken < len(CONDITIONS) * len(ROWS)
     print(f"RESULT conditions={len(CONDITIONS)} rows={len(ROWS)} taken={taken}")
+
+
+WORDS = (
+    "add all alter and anti any array as asc at authorization between both by case cast check collate column commit "
+    "constraint create cross cube current current_date current_time current_timestamp current_user date day default "
+    "delete desc describe distinct div do drop else end escape except exists explain extract false fetch filter "
+    "first following for foreign from full function grant group grouping having hour if ilike in inner insert "
+    "intersect interval into is join key lambda last lateral leading left like limit local map match merge month "
+    "natural not null nulls of offset on only or order outer over overlaps partition pivot position preceding "
+    "primary qualify range rank references rename replace returning revoke right rlike rollup row rows schema "
+    "second select semi set show some start summarize symmetric table tablesample then time timestamp to trailing "
+    "true try union unique unknown unpivot update user using values view when where window with year zone"
+)
+"""Words that mean something in the SQL of Spark or of the engine."""
+OVER_WORDS = ["{} > 0", "v < 0 OR {} IS NOT NULL", "coalesce({}, v) + v > 1", "{} IN (1, 2) AND v > 0"]
+
+
+def test_columns_named_as_keywords_are_read_as_spark_reads_them(spark: SparkSession) -> None:
+    read = 0
+    for word in WORDS.split():
+        table = t.StructType([t.StructField(word, t.LongType()), t.StructField("v", t.LongType())])
+        rows = pa.RecordBatch.from_pydict({word: [1, -1, None], "v": [1, 2, 2]}, to_arrow_schema(table))
+        for condition in (each.format(word) for each in OVER_WORDS):
+            values = f"SELECT coalesce(({condition}), false) AS kept FROM VALUES (1L, 1L), (-1L, 2L), (NULL, 2L)"
+            try:
+                expected = [row.kept for row in spark.sql(f"{values} AS t(`{word}`, v)").collect()]
+            except PySparkException:
+                continue
+            found = rules_of(table.json(), (("delta.constraints.c", condition),))
+            if not found.by_spark:
+                read += 1
+                assert [number not in found.checks[0].broken(rows) for number in range(3)] == expected, condition
+    assert read > 350
+    print(f"RESULT words={len(WORDS.split())} evaluated={read}")
 
 
 TIMES = "z TIMESTAMP, y TIMESTAMP, s STRUCT<z: TIMESTAMP>, v INT"

@@ -192,7 +192,7 @@ RULED = t.StructType(
 BROKEN = {
     '{"n": null}': "column n is NOT NULL in the table, and there is a null in it",
     '{"n": 2, "text": "long", "twice": 4}': "column text is VARCHAR(3) in the table, and there is a longer value in it",
-    '{"n": 2, "twice": 5, "i": 1}': "column twice is generated as n * 2 is not kept",
+    '{"n": 2, "twice": 5, "i": 1}': "column twice is generated as n * 2, and the row has another value",
     '{"n": 2, "twice": 4, "i": 10}': "an invariant of column i (i < 10) is not kept",
     '{"n": 1, "twice": 2, "i": 1}': "the check constraint even (n % 2 = 0) is not kept",
 }

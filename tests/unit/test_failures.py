@@ -23,6 +23,16 @@ KAFKA = "no answer from Kafka at localhost:1 within 10000 ms. Check that a broke
             f"An error occurred while calling o1.start.\n: org.a.NotFoundError: {NOT_FOUND % 'delta_once'}\n\tat a",
             f"NotFoundError: {NOT_FOUND % 'delta_once'}. A thread that did not start Spark calls sparkonce.register",
         ),
+        (
+            "Traceback (most recent call last):\n  File a.py\npy4j.protocol.Py4JJavaError: An error occurred while "
+            "calling o185.save.\n: org.a.SparkException: Job aborted\n\tat a\nCaused by: org.a.DeltaError: "
+            "[DELTA_VIOLATE_CONSTRAINT] c (v > 0) violated\n\tat b\nCaused by: org.a.Other: so\n",
+            "DeltaError: [DELTA_VIOLATE_CONSTRAINT] c (v > 0) violated",
+        ),
+        (
+            "An error occurred while calling o1.save.\nno trace",
+            "RuntimeError: An error occurred while calling o1.save.",
+        ),
         (NOT_FOUND % "iceberg", f"RuntimeError: {NOT_FOUND % 'iceberg'}"),
         (
             f"{STREAM} No space left on device SQLSTATE: XXKST\n=== Streaming Query ===",

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from sparkonce.connectors.delta_sink.features import TableFacts, refusals
+from sparkonce.connectors.delta_sink.table import BY_WRITE_STREAM
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.jobs.cli.doctor.findings import SKEW_S, Finding, warning, wrong
@@ -56,10 +57,13 @@ def _delta(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
     log = TableLog(location, storage)
     found = log.state()
     check_keeps_transaction_ids(location, found.metadata.configuration)
-    problems = refusals(TableFacts.of(found))
+    facts = TableFacts.of(found)
+    problems = refusals(facts)
     text = f"{location}, version {found.version}"
     if problems:
-        yield wrong("table", f"{text}: {'; '.join(problems)}", _REFUSED)
+        is_for_spark = {*problems} <= {each.problem for each in facts.rules.by_spark}
+        remedy = f"In place of a plain writeStream, {BY_WRITE_STREAM}" if is_for_spark else _REFUSED
+        yield wrong("table", f"{text}: {'; '.join(problems)}", remedy)
     else:
         yield Finding("table", text)
     yield from growth(log.reader, found)

@@ -203,7 +203,7 @@ def test_what_the_sink_refuses_is_wrong_here(tmp_path: Path, capsys: pytest.Capt
     DeltaTable(checked).alter.add_constraint({"positive": "cbrt(n) > 0"})
     found = lines(capsys, "--table", str(checked), status=1)["table"]
     assert "the check constraint positive (cbrt(n) > 0), which delta_once cannot check: function cbrt" in found
-    assert ". delta_once cannot write to it. Use sparkonce.AppendWriter (docs/append" in found
+    assert "have Spark check and compute that: sparkonce.write_stream" in found
 
 
 def test_no_secret_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

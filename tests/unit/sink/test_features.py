@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -16,7 +17,7 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError
 from sparkonce.connectors.delta_sink.features import SAFE, TableFacts, growth_refusals
-from sparkonce.connectors.delta_sink.rules import may_read
+from sparkonce.connectors.delta_sink.rules import may_read, rules_of
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.offset_store.locations import Location
@@ -353,7 +354,7 @@ def test_generated_values_that_the_query_has_are_checked(tmp_path: Path) -> None
     make_table(query.table, *table_actions(CHECKED, versions=(1, 4)))
     query.write(0, [{"v": 2, "g": 4}])
     query.log(1, 20)
-    with pytest.raises(SchemaError, match=r"column g is generated as v \* 2 is not kept: row 2 of 2"):
+    with pytest.raises(SchemaError, match=r"generated as v \* 2, and the row has another value: row 2 of 2"):
         query.tasks(rows=[{"v": 2, "g": 4}, {"v": 2, "g": 5}])
 
 
@@ -540,6 +541,21 @@ def test_a_condition_that_reads_no_column_is_checked_too(tmp_path: Path, conditi
     make_table(query.table, *table_actions(SCHEMA, versions=(1, 3), configuration={"delta.constraints.c": condition}))
     with pytest.raises(SchemaError, match=r"the check constraint c .* is not kept"):
         query.write(0, [{"v": 1}])
+
+
+@pytest.mark.parametrize("name", ["at", "End", "order", "table", "v2"])
+def test_a_column_may_be_named_as_a_keyword(name: str) -> None:
+    table = t.StructType([t.StructField(name, t.LongType()), t.StructField("v", TEXT)])
+    condition = f"{name.upper()} > 0 AND v <> '{name} > ''{name}' /* {name} */ OR `{name}` = -2"
+    (check,) = rules_of(table.json(), (("delta.constraints.c", condition),)).checks
+    rows = pa.RecordBatch.from_pydict({name: [1, -1, -2, 1], "v": ["a", "a", "a", f"{name} > '{name}"]})
+    assert [*check.broken(rows)] == [1, 3]
+
+
+def test_a_condition_that_the_engine_cannot_read_is_told_without_the_query_around_it() -> None:
+    table = t.StructType([column("v")])
+    (rule,) = rules_of(table.json(), (("delta.constraints.c", "v div 2 > 0"),)).by_spark
+    assert rule.problem.endswith('which delta_once cannot check: syntax error at or near "div"')
 
 
 @pytest.mark.parametrize("condition", ["p IS NOT NULL", "p = ''", "length(p) >= 0"])
