@@ -19,7 +19,10 @@ from typing import Any
 from lab.bench.results import Comparison, figure_text
 from lab.bench.settings import DIRECT_BENCHMARKS, SPARK_BENCHMARKS
 
-_SIZED = re.compile(r"(broker-(?:connections|groups|partitions-produce|partitions-consume)|direct-growth-\d+)-(\d+)$")
+_SIZED = re.compile(
+    r"(broker-(?:connections|groups|partitions-produce|partitions-consume)|direct-growth-\d+|many)-(\d+)"
+    r"(|-cores-ratio|-memory-mb-ratio|-commit-cpu-ms-ratio|-freshness-p95-s-ratio)$"
+)
 _TITLES = {
     "broker-connections": "connections, produce requests of 16 KiB",
     "broker-groups": "members of a group, eight partitions",
@@ -27,6 +30,10 @@ _TITLES = {
     "broker-partitions-consume": "partitions, ConsumerPerformance",
     "direct-growth-1": "partitions, direct into a table, one task slot",
     "direct-growth-2": "partitions, direct into a table, two task slots",
+    "many-cores-ratio": "tables by one query, a record a second each",
+    "many-memory-mb-ratio": "tables by one query, the driver with all its processes",
+    "many-commit-cpu-ms-ratio": "tables by one query, CPU for each commit of a table",
+    "many-freshness-p95-s-ratio": "tables by one query, from acknowledgement to commit, p95",
 }
 _UNITS = {
     "rows/s": "rows a second: more is better",
@@ -51,7 +58,7 @@ def panels(comparisons: Sequence[Comparison]) -> list[Panel]:
     for comparison in comparisons:
         match = _SIZED.match(comparison.name)
         if match:
-            sized.setdefault(match[1], []).append((int(match[2]), comparison))
+            sized.setdefault(match[1] + match[3], []).append((int(match[2]), comparison))
         elif comparison.name.startswith(SPARK_BENCHMARKS + DIRECT_BENCHMARKS):
             units.setdefault(comparison.unit, []).append((comparison.name.removesuffix("-cpu"), comparison))
     found = []

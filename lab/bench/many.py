@@ -95,12 +95,15 @@ def _compare(
     for line, unit, figure in ((f"{name}-{what}", unit, figure) for what, unit, figure in FIGURES):
         if line in LIMITS:
             results.bounds.append(Bound(line, unit, (figure(ours),), (), "", LIMITS[line]))
-    for peer in peers:
-        other = _measured(name, peer, load, settings.many_s, conf)
+    measured = {peer: _measured(name, peer, load, settings.many_s, conf) for peer in peers}
+    for peer in [EACH, *(each for each in peers if each != EACH)]:
+        other = measured.get(peer)
         for what, unit, figure in FIGURES:
-            line = f"{name}-{WORDS[peer]}{what}-ratio"
-            figures = (figure(ours),), (figure(other),)
-            results.comparisons.append(Comparison(line, unit, *figures, peer, TARGETS.get(line), less_is_better=True))
+            line, there = f"{name}-{WORDS[peer]}{what}-ratio", () if other is None else (figure(other),)
+            target = TARGETS.get(line)
+            results.comparisons.append(
+                Comparison(line, unit, (figure(ours),), there, peer, target, less_is_better=True)
+            )
 
 
 def _compare_freshness(with_jvm: bool, conf: dict[str, str], settings: Settings, results: Results) -> None:

@@ -89,6 +89,7 @@ class Load:
 
 
 MANY_TOPICS = {
+    "many-1": Load(1, 5),
     "many-8": Load(8, 5),
     "many-40": Load(40, 5),
     "many-500": Load(500, 10),
@@ -111,7 +112,7 @@ ALL_BENCHMARKS = (
     + (COMMIT_AGE, COMMIT_RATE)
     + (*MANY_TOPICS, FRESHNESS, BACKLOG)
 )
-WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS, COMMIT_RATE, "many-8", "many-1000")
+WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS, COMMIT_RATE, "many-1", "many-8", "many-1000")
 """Benchmarks that only show how figures change, or their parts."""
 
 TARGETS = {
