@@ -293,10 +293,12 @@ class Guest(Client):
     """Whether it changes nothing more."""
     has_looked = False
     """Whether it has checked its resources at the end."""
+    _has_worked = False
+    """Whether its last change is answered, or given up."""
 
     def begin(self) -> None:
         """Begin."""
-        self.run(self.work())
+        self.run(self._work())
 
     def end(self) -> None:
         """Stop changing things."""
@@ -306,7 +308,13 @@ class Guest(Client):
         """Check its resources."""
         self.run(self._look())
 
+    async def _work(self) -> None:
+        await self.work()
+        self._has_worked = True
+
     async def _look(self) -> None:
+        while not self._has_worked:
+            await self.back_off()
         await self.look()
         self.has_looked = True
 

@@ -66,11 +66,14 @@ class HeartbeatMember(GroupClient):
         return in_touch and not overdue and place in (self.share or ())
 
     async def _beat(self) -> None:
+        unheard_since_ms: int | None = None
         while True:
             full, owned = self._says_all, self.share or frozenset()
             tells = full or self._has_changed
             before, sent_ms = self.coordinator_now(), self.world.scheduler.now_ms
+            since_ms = sent_ms if unheard_since_ms is None else unheard_since_ms
             if self.generation == JOINING_EPOCH:
+                self._known.joins()
                 for listener in self.world.on_member_joins:
                     listener(before[0])
             try:
@@ -91,8 +94,10 @@ class HeartbeatMember(GroupClient):
             except UnreachableError:
                 self._says_all = True
                 self._known.hears_nothing()
+                unheard_since_ms = since_ms
                 await self.back_off()
                 continue
+            unheard_since_ms = None
             error = ErrorCode.of(answer.error_code)
             trusted = before == self.coordinator_now() and self.is_asked(before[0])
             if error is ErrorCode.NONE:
@@ -101,7 +106,7 @@ class HeartbeatMember(GroupClient):
                 if tells and not owned - self._target:
                     self._revoking_since_ms = None  # the coordinator knows only now
                 in_time = self.world.scheduler.now_ms - sent_ms < self.plan.session_ms // 2
-                self._take(answer, judged=trusted and in_time)
+                self._take(answer, since_ms, judged=trusted and in_time)
                 if trusted and self._revoking_since_ms is None:
                     self._known.is_told(sent_ms, before[1])
                 else:
@@ -109,7 +114,7 @@ class HeartbeatMember(GroupClient):
                 await self.pause(self.plan.session_ms // 3)
             elif error in (*_JOIN_AGAIN, *_ENDS):
                 if trusted:
-                    self.world.judge(lambda: self._check_known(error, before[1]))  # noqa: B023
+                    self.world.judge(lambda: self._check_known(error, before[1], tells_all=full))  # noqa: B023
                 raise AgainError(error)
             else:
                 self._says_all = True
@@ -136,7 +141,8 @@ class HeartbeatMember(GroupClient):
             topics.setdefault(name, []).append(partition)
         return [(self.world.image.topic_ids[name], partitions) for name, partitions in topics.items()]
 
-    def _take(self, answer: Any, *, judged: bool) -> None:
+    def _take(self, answer: Any, since_ms: int, *, judged: bool) -> None:
+        """Note an answer to heartbeats of which the first was sent at ``since_ms``."""
         if self.generation != answer.member_epoch:
             for listener in self.world.on_epoch_told:
                 listener(self.coordinator_now()[0])
@@ -154,7 +160,8 @@ class HeartbeatMember(GroupClient):
         self._target = target
         world.trace(lambda: f"member {self.member} ({self.member_id}) is told {sorted(target)} in {self.generation}")
         if (self.share or frozenset()) - target and self._revoking_since_ms is None:
-            self._revoking_since_ms = world.scheduler.now_ms
+            # Its coordinator counts from the heartbeat with which it knew, whose answer may be lost.
+            self._revoking_since_ms = since_ms
 
     def _check(self, target: Share) -> None:
         new = target - (self.share or frozenset())
@@ -166,11 +173,11 @@ class HeartbeatMember(GroupClient):
                 text = f"member {self.member} is told of {both}, which member {other.member} still uses"
                 raise ViolationError("one-holder", f"group {self.plan.group_id}: {text}")
 
-    def _check_known(self, error: ErrorCode, leader_epoch: int) -> None:
+    def _check_known(self, error: ErrorCode, leader_epoch: int, *, tells_all: bool) -> None:
         leads_ms = self.world.leads_ms.get(self.offsets_key(), {})
         if not self._known.is_known(self.world.scheduler.now_ms, leader_epoch, leads_ms):
             return
-        if error in _NOT_A_MEMBER or self._known.has_epoch():
+        if error in _NOT_A_MEMBER or self._known.has_epoch(tells_all=tells_all):
             text = f"member {self.member} ({self.member_id}), in time in epoch {self.generation}, is told {error.name}"
             raise ViolationError("member-stays", f"group {self.plan.group_id}: {text}")
 

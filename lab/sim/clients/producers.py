@@ -222,12 +222,13 @@ class Herald(Client):
         state = self.world.image.partition(key)
         machine = None if state is None else self.world.brokers.get(state.leader)
         if machine is not None:
-            self.run(self._send(Address(machine.address, self.port), key))
+            topic = self.world.image.topics[key[0]].name  # which may be deleted before it is sent
+            self.run(self._send(Address(machine.address, self.port), topic, key[1]))
 
-    async def _send(self, address: Address, key: PartitionKey) -> None:
-        topic, now_ms = self.world.image.topics[key[0]].name, self.now_ms()
+    async def _send(self, address: Address, topic: str, partition: int) -> None:
+        now_ms = self.now_ms()
         batch = bytes(encode_batch([Record(None, HERALD + b"%d" % now_ms, now_ms)]))
-        wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(key[1], batch)])
+        wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(partition, batch)])
         body = produce.encode_request(_HERALD_VERSION, produce.ProduceRequest(None, 1, 1_000, [wanted]))
         with suppress(UnreachableError):
             await self.exchange(address, ApiKey.PRODUCE, _HERALD_VERSION, body)

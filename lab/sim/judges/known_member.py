@@ -5,7 +5,9 @@
                     successor does: it receives a member or an epoch that it has never read
 
 It applies to answers of the coordinator by the durable log, before and after, and over at most one change of leader:
-a new leader restarts the sessions of all members.
+a new leader restarts the sessions of all members. A heartbeat without an answer may still arrive after later ones: it
+may take the member to an epoch, or begin the time that it has to give up partitions, and the member is told of neither.
+So nothing that it is told after such a heartbeat counts, until it joins again.
 """
 
 from __future__ import annotations
@@ -27,11 +29,16 @@ class KnownMember:
         self._told: tuple[int, int] | None = None
         """When the last answered heartbeat was sent, and the coordinator's leader epoch then."""
         self._unanswered = 0
+        """Heartbeats without an answer since it has joined: each may have taken effect, or may yet."""
+
+    def joins(self) -> None:
+        """Note that it joins."""
+        self._unanswered = 0
 
     def is_told(self, sent_ms: int, leader_epoch: int) -> None:
         """Note an answer of any coordinator."""
-        self._told = (sent_ms, leader_epoch)
-        self._unanswered = 0
+        if not self._unanswered:
+            self._told = (sent_ms, leader_epoch)
 
     def hears_nothing(self) -> None:
         """Note a heartbeat without an answer: whether it took effect is unknown."""
@@ -52,6 +59,6 @@ class KnownMember:
             since_ms, told_epoch = leads_ms[leader_epoch], leader_epoch
         return leader_epoch == told_epoch and now_ms - since_ms < self._limit_ms
 
-    def has_epoch(self) -> bool:
-        """Whether its epoch is valid for a coordinator that knows it: the current one or the previous one."""
-        return self._unanswered <= 1
+    def has_epoch(self, *, tells_all: bool) -> bool:
+        """Whether its epoch is valid: the current one, or for a heartbeat that tells all the one before it."""
+        return self._unanswered <= (1 if tells_all else 0)

@@ -21,6 +21,10 @@ FOUND = {
     116_304: "a broker died just before the last look, which nobody had noticed yet, and its files were looked at",
     116_737: "a batch that compaction had written anew was held to be the one that had been appended",
     201_146: "a request that a resigned controller passed on was carried out after a later one was acknowledged",
+    301_080: "a record was to be sent to a topic that was deleted meanwhile, which failed in the simulated client",
+    303_900: "a heartbeat that a member had given up arrived after a later one, and took it to an epoch unheard of",
+    306_343: "the clocks were put forward while the client that checks offsets still waited for its last answer",
+    308_729: "a member that had not heard that it was to give up partitions was judged as if nobody had told it",
 }
 
 

@@ -23,7 +23,7 @@ FOUND_BY = {
     "decision-without-versions": (4, "one-controller"),
     "controller-epoch-unchecked": (0, "one-controller"),
     "proposals-forgotten": (10, "safe-in-sync"),
-    "lapses-unnoticed": (35, "liveness"),
+    "lapses-unnoticed": (195, "liveness"),
 }
 
 
