@@ -4,7 +4,7 @@ A table is behind if its stored offset is before where its query stands: it has 
 restored, or dropped. Nothing else is remembered: after a crash the same offsets say the same. While it is behind, the
 shared query does not read its topic (``isolateTables``). A query of the table's own, with a new checkpoint, reads from
 the table's offset and ends exactly where the shared query stands, which then goes on with the topic. If the table
-refuses again, that is logged with what to do about it, and tried again after a pause.
+refuses again, that is logged with what to do about it, and tried again after a pause, with another checkpoint.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyarrow import fs
+
 from sparkonce.connectors.ingest.restarts import Restart
 from sparkonce.connectors.ingest.routing import EARLIEST, Flow
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.runtime.failures import explain
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
+from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ class _Behind:
     until: Positions
     """Where the shared query stands."""
     query: StreamingQuery | None = None
+    checkpoint: str = ""
+    """The checkpoint of its query, which no other query uses."""
     restart: Restart | None = None
     why: str = ""
     """Why its query failed last."""
@@ -104,9 +109,11 @@ class CatchingUp:
         now = time.monotonic()
         due = [each for each in self._behind.values() if each.query is None and _is_due(each.restart, now)]
         for each in due[: max(AT_ONCE - running, 0)]:
+            each.checkpoint = f"{self._checkpoints}/{each.flow.name}-{uuid.uuid4().hex[:8]}"
             try:
                 each.query = self._start(self._flow_of(each), trigger_arguments(AVAILABLE_NOW))
             except Exception as error:  # such as that of a schema which the table refuses
+                self._remove_checkpoint(each)
                 self._note_failure(each, error)
 
     def stop(self) -> None:
@@ -114,6 +121,7 @@ class CatchingUp:
         for each in self._behind.values():
             if each.query is not None:
                 each.query.stop()
+                self._remove_checkpoint(each)
         self._behind.clear()
         self._seen.clear()
 
@@ -141,11 +149,21 @@ class CatchingUp:
             "untilOffsets": _text(_by_number(until, lambda at: at.next)),
         }
         others = {name: text for name, text in flow.source.items() if name not in ("subscribe", "subscribePattern")}
-        checkpoint = f"{self._checkpoints}/{flow.name}-{uuid.uuid4().hex[:8]}"
-        return replace(flow, source={**others, **chosen}, sink={**flow.sink, "checkpointLocation": checkpoint})
+        sink = {**flow.sink, "checkpointLocation": behind.checkpoint}
+        return replace(flow, source={**others, **chosen}, sink=sink)
+
+    def _remove_checkpoint(self, behind: _Behind) -> None:
+        """Delete the checkpoint of a query that has ended: the table has its offsets."""
+        filesystem, root = Location.parse(behind.checkpoint).filesystem(self._storage)
+        try:
+            if filesystem.get_file_info(root).type is fs.FileType.Directory:
+                filesystem.delete_dir(root)
+        except OSError as error:
+            _log.info("%s: the checkpoint %s is left: %s", behind.flow, behind.checkpoint, error)
 
     def _note_end(self, topic: str, behind: _Behind, error: BaseException | None) -> None:
         behind.query = None
+        self._remove_checkpoint(behind)
         if error is not None:
             self._note_failure(behind, error)
         else:

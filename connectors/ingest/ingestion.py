@@ -82,8 +82,6 @@ class _Running:
     """The batch up to which the tables of a shared query were compared."""
     successor: Flow | None = None
     """With other tables: what is to run in place of it, once it is between two batches."""
-    asked_at: int = -1
-    """The batch that had been reported when that was found."""
     under_way: bool = False
     ended: bool = False
 
@@ -131,8 +129,8 @@ class Ingestion:
         try:
             self._find_flows()
             for flow in self._waiting.values():
-                for each in self._tables_of(flow).values() if flow.is_shared else [flow]:
-                    table_path_of(self._spark, each)
+                if not flow.is_shared:  # else its tables are found, or made, right before it starts
+                    table_path_of(self._spark, flow)
             self._start_waiting()
         except BaseException:
             self._stop_queries()
@@ -266,12 +264,17 @@ class Ingestion:
         for flow in caught_up:
             if flow.table is not None and table_path_of(self._spark, flow) != flow.path:
                 running = self._running[flow.query]
-                running.successor, running.asked_at = running.successor or running.flow, batch_of(running.query)
+                running.successor = running.successor or running.flow
 
     def _replace(self, running: _Running) -> None:
         """Stop a query that has a successor between two batches, and have that started."""
-        if running.successor is None or running.ended or not _may_stop(running.query, running.asked_at):
+        if running.successor is None or running.ended:
             return
+        batch, until = batch_of(running.query), time.monotonic() + LOOK_INTERVAL_S
+        while not _may_stop(running.query, batch):
+            if time.monotonic() > until:
+                return  # tried again at the next look
+            time.sleep(STOP_INTERVAL_S)
         running.query.stop()
         running.ended = True
         self._waiting[running.flow.name] = running.successor
@@ -365,7 +368,7 @@ class Ingestion:
                 if running is None:
                     self._waiting[flow.name] = flow
                 elif not flow.tables.keys() <= running.flow.tables.keys():
-                    running.successor, running.asked_at = flow, batch_of(running.query)
+                    running.successor = flow
         if not self._running and not self._waiting:
             _log.warning("no topic matches yet%s", ", waiting for one" if self._settings.goes_on else "")
 
@@ -525,7 +528,7 @@ class Ingestion:
 
 
 def _may_stop(query: StreamingQuery, batch: int) -> bool:
-    """Whether a query is between batches, or has completed one since it reported ``batch``."""
+    """Whether a query is between batches, or has just completed one, since ``batch`` was reported a moment ago."""
     return not query.status["isTriggerActive"] or batch_of(query) != batch
 
 

@@ -148,10 +148,10 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         def finish(name: str, topics: Set[str]) -> None:
             own = written.get(name, [])
             if name not in left_out:
-                batch = self._batch(name, entry, own, topics)
-                if name != first:
-                    reach(SinkPoint.BETWEEN_TARGETS, batchId, batch.record.app_id)
                 with self._isolating(name, left_out):
+                    batch = self._batch(name, entry, own, topics)
+                    if name != first:
+                        reach(SinkPoint.BETWEEN_TARGETS, batchId, batch.record.app_id)
                     counts.append(self._tables.sink(name).finish_batch(batch, own))
             if name in left_out:
                 _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, left_out[name])

@@ -105,6 +105,7 @@ class World:
         """Run the query of a table that is behind, in one batch or several."""
         assert trigger == {"availableNow": True}
         topic = flow.topics
+        Path(flow.sink["checkpointLocation"], "offsets").mkdir(parents=True)
         origin = json.loads(flow.source["startingOffsets"])[topic]["0"]
         until = json.loads(flow.source["untilOffsets"])[topic]["0"]
         self.starts += 1
@@ -187,6 +188,8 @@ def test_each_table_ends_with_each_record_once(tmp_path: Path, monkeypatch: pyte
             break
     assert world.pipeline.found() == {topic: [*range(end)] for topic, end in world.log.items() if end}
     assert world.refused, "it must happen"
+    assert world.starts
+    assert not [*(tmp_path / "catching-up").iterdir()], "checkpoints of queries that have ended are removed"
 
 
 def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
