@@ -118,8 +118,11 @@ def _is_before(name: str, base: int) -> bool:
 
 
 def _delete_order(name: str) -> tuple[int, bool, str]:
-    """Oldest version first, and of each the commit first: a checkpoint without commits before it harms nobody."""
-    return int(name[:20]), _commit_version(name) is None, name
+    """Oldest version first, and of each the commit last: where a commit is gone, so is every checkpoint up to it.
+
+    So whoever puts a commit there, late, finds no checkpoint from which it could be read (`TableLog._check_in_force`).
+    """
+    return int(name[:20]), _commit_version(name) is not None, name
 
 
 def _is_protected(state: TableState, base: int) -> bool:

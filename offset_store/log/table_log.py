@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -36,7 +36,7 @@ from sparkonce.offset_store.log.first_contact import check_store_answers
 from sparkonce.offset_store.log.maintenance import Maintained, maintain
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.protocol import catalog_feature, unreadable, unwritable
-from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing, commit_file
+from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing, commit_file, complete_checkpoints
 from sparkonce.offset_store.log.state import (
     IN_COMMIT_TIMESTAMPS,
     NEWS_KINDS,
@@ -209,6 +209,8 @@ class TableLog:
         storage = self.reader.storage
         if not (storage.is_local or paused_ms > PAUSED_MS) or storage.tag(commit_file(version - 1)) is not None:
             return
+        if _is_readable(self.reader.names(), version):  # what is gone is older than a checkpoint that is not newer
+            return
         storage.delete(commit_file(version))  # else whoever looks for this attempt finds it, and no reader of the table
         raise OffsetStoreError(
             f"version {version} of the table {self.location} was put {paused_ms // 60_000} minutes after the table "
@@ -333,3 +335,10 @@ class TableLog:
                 why = plain(error)
                 hint = store_hint_or_options(self.location, why)
                 raise OffsetStoreError(f"cannot {what} the Delta table at {self.location}: {why}{hint}") from error
+
+
+def _is_readable(names: Iterable[str], version: int) -> bool:
+    """Whether a version can be read from a checkpoint at or before it."""
+    there = {*names}
+    base = max((each for each in complete_checkpoints(there) if each <= version), default=None)
+    return base is not None and {commit_file(each) for each in range(base + 1, version + 1)} <= there

@@ -218,6 +218,27 @@ def test_a_commit_into_the_past_has_not_landed(hand: HandLog, monkeypatch: pytes
     assert "ours" not in log.state().transactions
 
 
+def test_a_commit_that_is_in_a_checkpoint_stays_when_the_log_before_it_is_cleaned_up(
+    hand: HandLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process is suspended right after its put."""
+    monkeypatch.setattr(table_log, "now_ms", lambda: 1)
+    hand.commits(3)
+    log = opened(hand)
+    state, original = log.state(), LocalStorage.put_if_absent
+
+    def suspended(storage: LocalStorage, name: str, data: bytes) -> bool:
+        landed = original(storage, name, data)
+        hand.checkpoint()
+        hand.delete_before(4)
+        return landed
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", suspended)
+    assert log.commit(Proposal({"ours": 1}), state) == 4
+    assert (hand.folder / f"{4:020d}.json").exists()
+    assert opened(hand).state().transactions["ours"] == 1
+
+
 def damaged(hand: HandLog, version: int, text: str | None) -> None:
     path = hand.folder / f"{version:020d}.json"
     path.unlink() if text is None else path.write_text(text)

@@ -188,14 +188,13 @@ def test_each_table_ends_with_each_record_once(tmp_path: Path, monkeypatch: pyte
             break
     assert world.pipeline.found() == {topic: [*range(end)] for topic, end in world.log.items() if end}
     assert world.refused, "it must happen"
-    assert world.starts
-    assert not [*(tmp_path / "catching-up").iterdir()], "checkpoints of queries that have ended are removed"
+    assert len([*(tmp_path / "catching-up").iterdir()]) < world.starts, "only a process that dies leaves checkpoints"
 
 
 def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
     started: list[Flow] = []
-    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or Ended(None)), {}, "/checkpoints")
+    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or Ended(None)), {}, str(tmp_path))
     made.compare(SourceOffset("kafka", {partition("a"): Position(3, 7)}), {"a": flow})
     made.look()
     (found,) = started
@@ -206,7 +205,12 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
         "untilOffsets": '{"a": {"0": 7}}',
     }
     assert "subscribe" not in found.source
-    assert found.sink["checkpointLocation"].startswith("/checkpoints/a-")
+    checkpoint = Path(found.sink["checkpointLocation"])
+    assert checkpoint.name.startswith("a-")
+    (checkpoint / "offsets").mkdir(parents=True)
+    made.look()
+    assert not checkpoint.exists()
+    assert tmp_path.exists()
 
 
 def test_a_topic_that_waits_has_no_share_of_a_batchs_limit(tmp_path: Path) -> None:
