@@ -26,7 +26,8 @@ def run(*options: str) -> None:
     command = [sys.executable, "-m", "tests.lab.log.beside", *options]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     print(ended.stdout)
-    assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-3000:]
+    told = [line for line in ended.stderr.splitlines() if not line.startswith("\tat ")]
+    assert ended.returncode == 0, ended.stdout[-5000:] + "\n".join(told[-40:])
     last = ended.stdout.splitlines()[-1]
     found = re.fullmatch(rf"RESULT tables={len(KINDS)} batches=(\d+) statements=(\d+) .* {NOTHING_WRONG}", last)
     assert found is not None, last
