@@ -67,9 +67,9 @@ def _last_raised(text: str) -> str:
 
 
 def _of_java(lines: Sequence[str]) -> str:
-    """Return the exception of Java's in the lines of its trace that says most: one of Delta's, or the last."""
+    """Return the exception of Java's in the lines of its trace that says most: one of Delta's, or the first."""
     found = [line for line in lines if line.startswith(_OF_JAVA)]
-    line = next((line for line in found if _OF_DELTA in line), found[-1] if found else "")
+    line = next((line for line in found if _OF_DELTA in line), found[0] if found else "")
     for prefix in _OF_JAVA:
         line = line.removeprefix(prefix)
     return _MODULE.sub("", line.strip())
