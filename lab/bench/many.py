@@ -5,7 +5,7 @@ while, and their memory at its end, in which what processes share counts once (P
 record's acknowledgement until the commit that has it is a file in its table's log.
 
 Peers are a query for each topic, by this ingestion or by Spark's own connectors, and a loop over the topics in
-foreachBatch. The same is measured of one busy topic. A backlog is what many topics hold before the ingestion starts.
+foreachBatch; Delta's tables are tuned for small ones. The same is measured of one busy topic. A backlog is what many topics hold before the ingestion starts.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.bench.load import fill, random_bytes
 from lab.bench.many_spark import Job
+from lab.bench.micro_batches import TUNED_CONF
 from lab.bench.processes import cpu_s
 from lab.bench.results import Bound, Comparison, Results, say
 from lab.bench.sessions import SideError, session_settings
@@ -78,6 +79,7 @@ def run(settings: Settings, results: Results) -> None:
     if not any(name in settings.names for name in (*MANY_TOPICS, FRESHNESS, BACKLOG)):
         return
     conf, with_jvm = session_settings(results)
+    conf |= TUNED_CONF
     for name, load in MANY_TOPICS.items():
         if name in settings.names:
             peers = [EACH, *([SPARK, LOOP] if with_jvm else [])] if load.topics <= MOST_QUERIES else []
