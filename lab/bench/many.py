@@ -5,7 +5,8 @@ while, and their memory at its end, in which what processes share counts once (P
 record's acknowledgement until the commit that has it is a file in its table's log.
 
 Peers are a query for each topic, by this ingestion or by Spark's own connectors, and a loop over the topics in
-foreachBatch; Delta's tables are tuned for small ones. The same is measured of one busy topic. A backlog is what many topics hold before the ingestion starts.
+foreachBatch; Delta is tuned for small tables. The same is measured of one busy topic. A backlog is what many topics
+hold before the ingestion starts.
 """
 
 from __future__ import annotations
