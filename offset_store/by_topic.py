@@ -72,9 +72,9 @@ class TopicNames:
             ValueError: if a part would be no name of a file, or a topic has none among the tables of all.
         """
         tables = tables_by_topic(text)
-        if tables is not None and topic not in tables:
-            raise ValueError(f"topic {topic} has no table: the tables that are named are those of other topics")
         if tables is not None:
+            if topic not in tables:
+                raise ValueError(f"topic {topic} has no table: the tables that are named are those of other topics")
             return tables[topic]
         values = self._values(topic)
 

@@ -161,6 +161,11 @@ class TableFacts:
         return self._property(name, "false") == "true"
 
 
+def are_for_spark(facts: TableFacts, problems: Collection[str]) -> bool:
+    """Whether `refusals` are all of rules that Spark can check before it passes rows (`BySpark`)."""
+    return {*problems} <= {each.problem for each in facts.rules.by_spark}
+
+
 def refusals(facts: TableFacts, *, replace: bool = False, checked: Collection[str] = ()) -> list[str]:
     """Name every feature in use that an append, or a ``replace``, with files of our own would not honour.
 

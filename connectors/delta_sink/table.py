@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.data_files import check_files_are_there
-from sparkonce.connectors.delta_sink.features import TableFacts, growth_refusals, refusals
+from sparkonce.connectors.delta_sink.features import TableFacts, are_for_spark, growth_refusals, refusals
 from sparkonce.connectors.delta_sink.growth import added_columns
 from sparkonce.connectors.delta_sink.options import TableOptions
 from sparkonce.connectors.delta_sink.schema import (
@@ -331,7 +331,7 @@ class ResultTable(SnapshotSource):
         if problems:
             keeps_rows = self.replaces and facts.is_append_only
             instead = "append to it, or write to another table" if keeps_rows else _INSTEAD
-            if {*problems} <= {each.problem for each in facts.rules.by_spark}:
+            if are_for_spark(facts, problems):
                 instead = f"{BY_WRITE_STREAM}; or {instead}"
             raise TableError(f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {instead}")
         wanted = self._options.partition_by

@@ -2,8 +2,8 @@
 
 `connectors.delta_sink.rules` evaluates a table's own SQL where the rows are written, if its results are known to be
 Spark's. A condition outside of that is checked by Spark itself: a filter behind the query's last operator, which keeps
-every row, and fails at a row that breaks the condition. The sink accepts exactly the rules that it is told of, so a
-rule that the table gets later is refused as by a plain ``writeStream``.
+every row, and fails at a row that breaks the condition. The option ``checkedRules`` names these rules to the sink,
+which refuses any other, such as one that is added to the table later.
 """
 
 from __future__ import annotations

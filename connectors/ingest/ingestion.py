@@ -216,9 +216,11 @@ class Ingestion:
                     return
             self._replace(running)
         self._catching_up.look()
-        self._begin_again_behind()
         if self._settings.goes_on:
+            self._find_moved(self._catching_up.caught_up())
             self._find_new_topics()
+        else:
+            self._begin_again_behind()
         try:
             self._start_waiting()
         except Exception as error:
@@ -244,25 +246,23 @@ class Ingestion:
 
     def _begin_again_behind(self) -> None:
         """With availableNow: read on once all tables have caught up; end with the reason if one does not."""
-        if self._settings.goes_on:
-            self._find_moved(self._catching_up.caught_up())
-            return
-        if not all(each.ended for each in self._running.values()):
-            return
-        if self._catching_up.is_running:
+        if not all(each.ended for each in self._running.values()) or self._catching_up.is_running:
             return
         for flow, why in self._catching_up.failed:
             self._end_by(f"{flow} has failed: {why}", IngestError(why))
             return
-        if self._catching_up.caught_up():
+        caught_up = self._catching_up.caught_up()
+        self._find_moved(caught_up)
+        if caught_up:
             for running in self._running.values():
                 if running.flow.is_shared:
                     self._waiting[running.flow.name] = running.flow
 
     def _find_moved(self, caught_up: Sequence[Flow]) -> None:
-        """Have queries replaced whose tables were made again by name, elsewhere."""
+        """Have queries replaced whose tables were created again by name, in another place."""
         for flow in caught_up:
-            if flow.table is not None and table_path_of(self._spark, flow) != flow.path:
+            if flow.table is not None and (path := table_path_of(self._spark, flow)) != flow.path:
+                self._tables[flow.name] = replace(flow, path=path)
                 running = self._running[flow.query]
                 running.successor = running.successor or running.flow
 
@@ -427,7 +427,8 @@ class Ingestion:
             if topic not in shared.tables:
                 continue  # it is gone
             try:
-                places[topic] = made_table(self._spark, flow)
+                # Where tables were found stays known: to ask for a thousand takes a minute, for each new topic.
+                places[topic] = flow.path or made_table(self._spark, flow)
             except Exception as error:
                 if shared.name not in self._running:
                     raise
@@ -474,7 +475,7 @@ class Ingestion:
 
     def _compact(self, flow: Flow) -> None:
         try:
-            path = table_path_of(self._spark, flow)
+            path = flow.path or table_path_of(self._spark, flow)
         except Exception as error:  # such as that of a catalog that does not answer
             _log.warning("%s: its table cannot be compacted now: %s", flow, explain(error))
             return

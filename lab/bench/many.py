@@ -99,7 +99,7 @@ def _compare(
         if line in LIMITS:
             results.bounds.append(Bound(line, unit, (figure(ours),), (), "", LIMITS[line]))
     measured = {peer: _measured(name, peer, load, settings.many_s, conf) for peer in peers}
-    for peer in [EACH, *(each for each in peers if each != EACH)]:
+    for peer in peers or [EACH]:
         other = measured.get(peer)
         for what, unit, figure in FIGURES:
             line, there = f"{name}-{WORDS[peer]}{what}-ratio", () if other is None else (figure(other),)
@@ -198,7 +198,7 @@ def _producing(servers: str, topics: Sequence[str], busy: int) -> Iterator[dict[
         due_s, number = time.monotonic(), 0
         while not ended.wait(max(0.0, due_s - time.monotonic())):
             # Spread over the second, in ten portions.
-            for topic in topics[max(busy, number % 10) :: 10]:
+            for topic in topics[busy:][number % 10 :: 10]:
                 producer.produce(topic, RECORD, on_delivery=note)
             for topic in topics[:busy]:
                 for _ in range(BUSY_RECORDS // 10 - 1):

@@ -1,6 +1,6 @@
 """Many topics into Delta tables by Spark's own connectors: a query for each topic, or one with a loop in foreachBatch.
 
-Started by `lab.bench.many` as ``python -m lab.bench.many_spark JOB_JSON``; runs until it is told to end.
+Started by `lab.bench.many` as ``python -m lab.bench.many_spark JOB_JSON``; runs until it is terminated.
 """
 
 from __future__ import annotations

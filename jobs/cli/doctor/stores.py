@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from sparkonce.connectors.delta_sink.features import TableFacts, refusals
+from sparkonce.connectors.delta_sink.features import TableFacts, are_for_spark, refusals
 from sparkonce.connectors.delta_sink.table import BY_WRITE_STREAM
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
@@ -61,8 +61,8 @@ def _delta(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
     problems = refusals(facts)
     text = f"{location}, version {found.version}"
     if problems:
-        is_for_spark = {*problems} <= {each.problem for each in facts.rules.by_spark}
-        remedy = f"In place of a plain writeStream, {BY_WRITE_STREAM}" if is_for_spark else _REFUSED
+        for_spark = are_for_spark(facts, problems)
+        remedy = f"In place of a plain writeStream, {BY_WRITE_STREAM}" if for_spark else _REFUSED
         yield wrong("table", f"{text}: {'; '.join(problems)}", remedy)
     else:
         yield Finding("table", text)

@@ -5,9 +5,9 @@
                     successor does: it receives a member or an epoch that it has never read
 
 It applies to answers of the coordinator by the durable log, before and after, and over at most one change of leader:
-a new leader restarts the sessions of all members. A heartbeat without an answer may still arrive after later ones: it
-may take the member to an epoch, or begin the time that it has to give up partitions, and the member is told of neither.
-So nothing that it is told after such a heartbeat counts, until it joins again.
+a new leader restarts the sessions of all members. A heartbeat that has timed out may arrive after later ones. It can
+move the member to another epoch, or start its rebalance timeout, without the member's knowledge. So answers after a
+heartbeat that has timed out do not count until the member joins again.
 """
 
 from __future__ import annotations
