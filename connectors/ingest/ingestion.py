@@ -475,7 +475,7 @@ class Ingestion:
 
     def _compact(self, flow: Flow) -> None:
         try:
-            path = flow.path or table_path_of(self._spark, flow)
+            path = table_path_of(self._spark, flow)
         except Exception as error:  # such as that of a catalog that does not answer
             _log.warning("%s: its table cannot be compacted now: %s", flow, explain(error))
             return
