@@ -8,6 +8,7 @@ from sparkonce.connectors.ingest.routing import Flow, Route
 from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.kafka.client.client import LATEST, Client
 from sparkonce.kafka.client.settings import read_settings
@@ -49,9 +50,13 @@ def check_topics(flow: Flow) -> int:
 def waiting_topics(shared: Flow, end: SourceOffset) -> set[str]:
     """Return the topics that have records behind ``end``. Raises as `check_topics`."""
     planner = Planner(SourceOptions.read(shared.source))
-    try:
+
+    def latest() -> Offsets:
         known = [tp for tp in planner.refresh(lenient=True) if tp in end.positions]
-        latest = planner.ask(dict.fromkeys(known, LATEST))
+        return planner.ask(dict.fromkeys(known, LATEST))
+
+    try:
+        found = planner.while_topics_stay(latest)
     finally:
         planner.close()
-    return {tp.topic for tp, at in latest.items() if at > end.positions[tp].next}
+    return {tp.topic for tp, at in found.items() if at > end.positions[tp].next}
