@@ -14,7 +14,7 @@ from sparkonce.connectors.ingest.topics import waiting_topics
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.resolving import Offsets
-from sparkonce.offset_store.offsets import Position, SourceOffset
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from tests.parity.support import Cluster
 
 
