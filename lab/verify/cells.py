@@ -105,6 +105,8 @@ class Fate(Enum):
     """Its rows were deleted, and must not come back."""
     BESIDE_AWAY = "beside-away"
     """The table after it refuses rows until after the crash."""
+    FENCED = "fenced"
+    """The driver is not killed: while it waits at the point, another one writes everything, and it must stop."""
 
     @property
     def is_apart(self) -> bool:

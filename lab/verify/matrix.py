@@ -338,7 +338,7 @@ def full() -> tuple[Cell, ...]:
     featured = [replace(cell, features=each) for each in Features for cell in at_the_table]
     shared = [*_shared()]
     ingested = [replace(cell, fate=each) for each in Fate for cell in shared if _may_meet_a_fate(cell)]
-    return (*plain, *featured, *shared, *(cell for cell in ingested if cell.point in steps(cell)))
+    return (*plain, *featured, *shared, *filter(_meets_its_fate, ingested))
 
 
 def _shared() -> Iterator[Cell]:
@@ -359,6 +359,14 @@ def _may_meet_a_fate(cell: Cell) -> bool:
     """Whether an ingestion is tried so: exactly-once, with its driver killed. It goes on after most other faults."""
     is_exact = cell.guarantee is Guarantee.EXACTLY_ONCE
     return is_exact and cell.kind is Kind.DRIVER_KILLED and cell.result is Result.APPEND
+
+
+def _meets_its_fate(cell: Cell) -> bool:
+    """Whether the table comes to the point, and another driver is noticed there: not once all tables are written."""
+    if cell.point not in steps(cell):
+        return False
+    is_last = cell.shared is not None and cell.shared.hit == cell.shared.tables - 1
+    return not (cell.fate is Fate.FENCED and is_last and durable_at(cell)[0] == (True, True))
 
 
 def combinations() -> Iterator[Cell]:

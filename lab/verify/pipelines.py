@@ -52,6 +52,7 @@ class Locations:
     """The URI of the folder of table and checkpoint, if not `folder`."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
     """The options with which delta-rs reaches it."""
+    checkpoint_name: str = field(default="checkpoint", kw_only=True)
 
     @property
     def table(self) -> str:
@@ -67,7 +68,7 @@ class Locations:
     @property
     def checkpoint(self) -> str:
         """Spark's checkpoint: a path or a URI."""
-        return f"{self.stored_in or self.folder}/checkpoint"
+        return f"{self.stored_in or self.folder}/{self.checkpoint_name}"
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:

@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -391,6 +391,11 @@ class Wave:
         if not holding:
             return
         if holding[0].cell.kind is Kind.DRIVER_KILLED:
+            fenced = [one for one in holding if one.cell.fate is Fate.FENCED]
+            for one in fenced:
+                self._guarded(one, self._overtake)
+            self._settle(fenced)
+            holding = [one for one in holding if one not in fenced]
             self._session.kill()
             for registry in {id(one.registry): one.registry for one in holding}.values():
                 if registry is not None:
@@ -402,9 +407,19 @@ class Wave:
             return
         for broker in {id(one.broker): one.broker for one in holding}.values():
             self._restart(broker, [one for one in holding if one.broker is broker])
-        going_on = holding
+        self._settle(holding)
+
+    def _settle(self, going_on: Sequence[Running]) -> None:
         while going_on:
             going_on = self._follow(going_on)
+
+    def _overtake(self, one: Running) -> None:
+        """Have another driver write everything, and let the one that waits go on."""
+        other = replace(one.pipeline(), is_ingested=False, checkpoint_name="other")
+        if error := self._session.run(f"{one.query}-other", other):
+            raise RuntimeError(f"the other driver ended so: {error}")
+        one.note("commit", "another driver has written everything")
+        self._release(one)
 
     def _restart(self, broker: Broker, hurt: Sequence[Running]) -> None:
         broker.kill()

@@ -174,6 +174,8 @@ def test_each_fate_of_a_table_meets_the_death_of_the_driver_at_every_point(fate:
         has_turn = shared is not Shared.FIRST_OF_2 and not fate.is_apart
         plain = {each.point for each in _plain() if each.result is Result.APPEND and isinstance(each.point, SinkPoint)}
         between = {SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES}
+        if fate is Fate.FENCED and shared is Shared.LAST_OF_2:
+            between |= {SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT}
         assert points == plain - between | ({SinkPoint.BETWEEN_TARGETS} if has_turn else set())
 
 
