@@ -32,7 +32,7 @@ from sparkonce.kafka.client.client import EARLIEST, LATEST
 from sparkonce.kafka.client.settings import ClientSettings, read_settings
 from sparkonce.offset_store import check_spec
 from sparkonce.offset_store.by_topic import TopicNames
-from sparkonce.offset_store.offsets import HAND_OVER, RANGES
+from sparkonce.offset_store.offsets import HAND_OVER, RANGES, SourceOffset
 from sparkonce.options import (
     KAFKA_FORMAT,
     KAFKA_PREFIX,
@@ -210,11 +210,12 @@ class SourceOptions:
         scope=Scope.STREAM,
         group=_STORES,
     )
-    until_offsets: OffsetRule | None = text(
+    until_offsets: SourceOffset | None = text(
         None,
-        "where a stream with Trigger.AvailableNow ends, at the latest: JSON with an offset for each partition",
-        parse=offset_rule("untilOffsets"),
-        value=_EACH,
+        "where a stream with Trigger.AvailableNow ends, at the latest: where another query stands, as its checkpoint "
+        "has it. A topic that was created again since stops the query",
+        parse=SourceOffset.from_json,
+        value="a line of offsets/<batch>",
         scope=Scope.STREAM,
         group=_WHERE,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -28,6 +29,7 @@ from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.offsets import Position, SourceOffset
+from tests.unit.ingest.fake_queries import FakeQuery
 from tests.unit.sink.test_shared_batch import TOPICS, Ends, Pipeline, partition
 
 SEEDS = range(24)
@@ -107,7 +109,7 @@ class World:
         topic = flow.topics
         Path(flow.sink["checkpointLocation"], "offsets").mkdir(parents=True)
         origin = json.loads(flow.source["startingOffsets"])[topic]["0"]
-        until = json.loads(flow.source["untilOffsets"])[topic]["0"]
+        until = SourceOffset.from_json(flow.source["untilOffsets"]).positions[partition(topic)].next
         self.starts += 1
         folder = self.root / "own" / str(self.starts)
         folder.mkdir(parents=True)
@@ -202,7 +204,7 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     assert {name: found.source[name] for name in ("assign", "startingOffsets", "untilOffsets")} == {
         "assign": '{"a": [0]}',
         "startingOffsets": '{"a": {"0": -2}}',
-        "untilOffsets": '{"a": {"0": 7}}',
+        "untilOffsets": SourceOffset("kafka", {partition("a"): Position(3, 7)}).to_json(),
     }
     assert "subscribe" not in found.source
     checkpoint = Path(found.sink["checkpointLocation"])
@@ -211,6 +213,36 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     made.look()
     assert not checkpoint.exists()
     assert tmp_path.exists()
+
+
+def test_a_topic_that_is_deleted_or_made_anew_leaves_nothing_to_catch_up(tmp_path: Path) -> None:
+    flow, old = flows_of(tmp_path)["a"], partition("a")
+    for ends in ({}, {old._replace(topic_id="another"): Position(0, 0)}):
+        started: list[FakeQuery] = []
+
+        def start(flow: Flow, _: object, started: list[FakeQuery] = started) -> Any:
+            Path(flow.sink["checkpointLocation"], "offsets").mkdir(parents=True)
+            started.append(FakeQuery())
+            return started[0]
+
+        made = CatchingUp(start, {}, str(tmp_path / "own"))
+        made.compare(SourceOffset("kafka", {old: Position(0, 7)}), {"a": flow})
+        made.look()
+        made.compare(SourceOffset("kafka", {partition("b"): Position(0, 1), **ends}), {"a": flow})
+        assert not made
+        assert not started[0].isActive
+        assert not [*(tmp_path / "own").iterdir()]
+
+
+def test_two_tables_of_one_topic_catch_up(tmp_path: Path) -> None:
+    flow = flows_of(tmp_path)["a"]
+    other = replace(flow, name="other", path=f"{tmp_path}/other")
+    started: list[Flow] = []
+    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), {}, str(tmp_path))
+    for each in (flow, other):
+        made.compare(SourceOffset("kafka", {partition("a"): Position(0, 7)}), {"a": each})
+    made.look()
+    assert [each.name for each in started] == ["a", "other"]
 
 
 def test_a_topic_that_waits_has_no_share_of_a_batchs_limit(tmp_path: Path) -> None:
