@@ -15,7 +15,6 @@ from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.connectors.kafka_source.topic_choice import pattern
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.schema_registry.client import RegistryError, UnreachableRegistryError
-from sparkonce.connectors.sinks.dead_letters import TOPIC
 from sparkonce.connectors.sinks.shared_batch import SharedBatchSink
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError, UnknownWriterError
@@ -34,10 +33,10 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.options import OptionError
 
-APP_ID, DEAD_LETTERS = "appid", "deadletters"
+APP_ID = "appid"
 AT_ONCE = 16
 """How many tables of an object store are looked at, and written, at once."""
-_NAMES = (PATH, DEAD_LETTERS, "offsetstore")
+_NAMES = (PATH, "deadletters", "offsetstore")
 """Options that may have ``{topic}`` or a group, in lower case."""
 _OF_THE_QUERY = (
     CheckpointError,
@@ -103,9 +102,7 @@ class TopicTables:
 
     @property
     def at_once(self) -> int:
-        """See `Tables`. One where dead letters go to a topic: all use the connections to its brokers."""
-        if any(name.lower() == DEAD_LETTERS and text.startswith(TOPIC) for name, text in self._given.items()):
-            return 1
+        """See `Tables`."""
         path = next(text for name, text in self._given.items() if name.lower() == PATH)
         path = next(iter((tables_by_topic(path) or {}).values()), path)
         return 1 if Location.parse(path).is_local else AT_ONCE
