@@ -1,21 +1,20 @@
 """The client: metadata, offsets and fetches, from the current leaders, through restarts and changes of leaders.
 
-A `Client` keeps a connection per broker and the known leaders. Threads may share one: each attempt of a call is
-alone on the connections, while the pauses and deadlines of several calls pass at once. Every call is retried, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first contact
-with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
-(`default.api.timeout.ms`), because a wrong address should not take a minute to be reported (see `Client.reached`).
+A `Client` keeps a connection per broker and the known leaders. Threads may share it: each attempt of a call is alone on
+the connections; pauses and deadlines are not. Every call is retried, with a bounded back-off, on errors that Kafka
+calls retriable and on broken connections; the first contact with the cluster has a shorter deadline
+(`socket.connection.setup.timeout.ms`) than later calls (`default.api.timeout.ms`), because a wrong address should not
+take a minute to be reported (see `Client.reached`).
 """
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import socket
 import ssl
 import threading
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -29,6 +28,7 @@ from sparkonce.kafka.client.list_offsets import Asked
 from sparkonce.kafka.client.outage import Outage
 from sparkonce.kafka.client.retry import retry
 from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.client.topic_ids import topic_id_text
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
@@ -151,18 +151,6 @@ class _Behind:
     known: Mapping[str, TopicMetadata]
     found: dict[tuple[str, int], int] | None = None
     """None if there was no response, or the topics had changed since ``known``."""
-
-
-def topic_id_text(topic_id: uuid.UUID | None) -> str:
-    """Return a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
-    if topic_id is None or topic_id.int == 0:
-        return ""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
-def topic_id_from_text(text: str) -> uuid.UUID:
-    """Parse the result of `topic_id_text`."""
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) if text else uuid.UUID(int=0)
 
 
 class Client:
@@ -394,9 +382,9 @@ class Client:
                 return result
 
         may_pass = lambda error: _may_pass(error, self.reached)  # noqa: E731
-        errors, pauses_s = (OSError, ProtocolError, KafkaError), self.settings.pauses_s()
+        errors = OSError, ProtocolError, KafkaError
         try:
-            return retry(alone, errors, pauses_s, deadline_s=deadline_s, may_pass=may_pass, note=note)
+            return retry(alone, errors, self.settings.pauses_s(), deadline_s=deadline_s, may_pass=may_pass, note=note)
         except errors as error:
             raise self._final(what, error, limit_ms) from error
 
