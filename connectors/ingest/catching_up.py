@@ -24,6 +24,7 @@ from sparkonce.connectors.ingest.routing import EARLIEST, Flow
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.runtime.failures import explain
+from sparkonce.connectors.values.registered import subjects
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -159,6 +160,7 @@ class CatchingUp:
             "assign": _text({topic: sorted(at) for topic, at in _by_number(until, lambda at: at.next).items()}),
             "startingOffsets": _text(_by_number(until, lambda at: -2 if at.origin and from_start else at.origin)),
             "untilOffsets": behind.until.to_json(),
+            **subjects(flow.source, flow.topics),
         }
         others = {name: text for name, text in flow.source.items() if name not in ("subscribe", "subscribePattern")}
         sink = {**flow.sink, "checkpointLocation": behind.checkpoint}

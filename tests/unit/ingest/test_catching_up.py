@@ -195,6 +195,7 @@ def test_each_table_ends_with_each_record_once(tmp_path: Path, monkeypatch: pyte
 
 def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
+    flow = replace(flow, source={**flow.source, "valueFormat": "avro"})
     started: list[Flow] = []
     made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or Ended(None)), {}, str(tmp_path))
     made.compare(SourceOffset("kafka", {partition("a"): Position(3, 7)}), {"a": flow})
@@ -207,6 +208,7 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
         "untilOffsets": SourceOffset("kafka", {partition("a"): Position(3, 7)}).to_json(),
     }
     assert "subscribe" not in found.source
+    assert found.source["valueSubject"] == "a-value", "which assign does not say"
     checkpoint = Path(found.sink["checkpointLocation"])
     assert checkpoint.name.startswith("a-")
     (checkpoint / "offsets").mkdir(parents=True)
