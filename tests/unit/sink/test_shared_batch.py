@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -36,11 +37,17 @@ from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartitio
 
 SCHEMA = t.StructType([t.StructField("topic", t.StringType()), t.StructField("n", t.LongType())])
 TOPICS = ("a", "b", "c")
+A_LIFE = 10_000
+"""Between the records of a topic and of one that takes its place."""
 Ends = Mapping[str, int]
 
 
+lives: Counter[str] = Counter()
+"""How often each topic was deleted and created again."""
+
+
 def partition(topic: str) -> TopicPartition:
-    return TopicPartition(topic, f"{topic}AAAAAAAAAAAAAAAAAAAAA", 0)
+    return TopicPartition(topic, f"{topic}AAAAAAAAAAAAAAAAAAAA{chr(ord('A') + lives[topic])}", 0)
 
 
 class ByHand:
@@ -145,7 +152,8 @@ class Pipeline:
 
 
 def rows(topic: str, start: int, end: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"topic": [topic] * (end - start), "n": pa.array(range(start, end), pa.int64())})
+    numbers = range(A_LIFE * lives[topic] + start, A_LIFE * lives[topic] + end)
+    return pa.RecordBatch.from_pydict({"topic": [topic] * len(numbers), "n": pa.array(numbers, pa.int64())})
 
 
 FIRST, SECOND = {"a": 4, "b": 2}, {"a": 7, "b": 2, "c": 3}
