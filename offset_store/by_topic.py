@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from sparkonce.options import OptionError
 
 TOPIC_KEY: Final = "topic"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -90,6 +93,25 @@ class TopicNames:
             return part if not_allowed is None else not_allowed.sub("_", part)
 
         return _PLACEHOLDER.sub(value, text)
+
+    def check_apart(self, text: str, topics: Iterable[str]) -> None:
+        """Refuse topics with one name: else nobody notices before rows of one are in the table of the other.
+
+        Raises:
+            OptionError: if there are any; those that have no name have no table, either.
+        """
+        known: dict[str, str] = {}
+        for topic in sorted(topics):
+            with suppress(ValueError):
+                name = self.of(text, topic)
+                if (other := known.setdefault(name, topic)) != topic:
+                    break
+        else:
+            return
+        raise OptionError(
+            f"topics {other} and {topic} have one table, {name.removeprefix('delta:')}: let its place have what tells "
+            "them apart, or leave one of them out"
+        )
 
     def app_id(self, app_id: str, topic: str) -> str:
         """Return the appId of a topic's own: where a placeholder says, or ``<appId>.<topic>``."""

@@ -32,6 +32,7 @@ from sparkonce.exactly_once.errors import (
     PlanError,
     UnknownOutcomeError,
 )
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store.by_topic import TopicNames, tables_by_topic
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
@@ -151,6 +152,8 @@ def is_of_one_table(error: Exception) -> bool:
     """Whether an error of one table says nothing about the others."""
     if isinstance(error, OffsetMismatchError) and error.is_overlap:
         return False
+    if isinstance(error, KafkaError):
+        return error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return isinstance(error, _OF_A_TABLE) and not any(
         isinstance(each, _OF_THE_QUERY) for each in (error, error.__cause__)
     )

@@ -63,8 +63,8 @@ class CatchingUp:
         """Start queries by ``start``, with new checkpoints in the folder ``checkpoints``."""
         self._start, self._storage, self._checkpoints = start, storage, checkpoints
         self._stores: LruCache[tuple[str, str], OffsetStore] = LruCache(MAX_TABLES)
-        self._seen: dict[str, Positions] = {}
-        """Where its shared query stood when a table was last compared, by the table's name."""
+        self._seen: dict[tuple[str, str], Positions] = {}
+        """Where its shared query stood when a table was last compared, by the names of query and table."""
         self._behind: dict[str, _Behind] = {}
         self._caught_up: list[Flow] = []
 
@@ -87,10 +87,17 @@ class CatchingUp:
         """The tables whose queries have failed and were not started again yet, and why."""
         return [(each.flow, each.why) for each in self._behind.values() if each.why and each.query is None]
 
-    def compare(self, ends: SourceOffset, flows: Mapping[str, Flow], waiting: Collection[str] = ()) -> None:
+    def compare(
+        self,
+        ends: SourceOffset,
+        flows: Mapping[str, Flow],
+        waiting: Collection[str] = (),
+        earlier: Collection[TopicPartition] = (),
+    ) -> None:
         """Compare tables with where their shared query stands: those of topics that have moved, or are ``waiting``.
 
-        A table whose topic that query no longer reads, since it was deleted or created again, has nothing to catch up.
+        A table that has nothing of a partition in ``earlier`` lacks what is in its log before the query's origin. A
+        table whose topic that query no longer reads, since it was deleted or created again, has nothing to catch up.
         """
         for each in [self._behind[flow.name] for flow in flows.values() if flow.name in self._behind]:
             if not each.until.positions.keys() <= ends.positions.keys():
@@ -103,21 +110,22 @@ class CatchingUp:
             flow = flows.get(topic)
             if flow is None or flow.name in self._behind:
                 continue
-            if self._seen.get(flow.name) == until and topic not in waiting:
+            if self._seen.get((flow.query, flow.name)) == until and topic not in waiting:
                 continue
-            if self._is_behind(flow, ends.source, until):
+            if self._is_behind(flow, ends.source, until, earlier):
                 _log.warning("%s: the table is behind the query of the others, and catches up by its own", flow)
                 self._behind[flow.name] = _Behind(flow, SourceOffset(ends.source, until))
-            self._seen[flow.name] = until
+            self._seen[flow.query, flow.name] = until
 
-    def look(self) -> None:
-        """Note what has caught up, or failed, and start the queries that are due."""
+    def look(self, *, again: bool = True) -> None:
+        """Note what has caught up, or failed, and start the queries that are due; what has failed only ``again``."""
         for each in list(self._behind.values()):
             if each.query is not None and not each.query.isActive:
                 self._note_end(each, each.query.exception())
         running = sum(each.query is not None for each in self._behind.values())
-        now = time.monotonic()
-        due = [each for each in self._behind.values() if each.query is None and _is_due(each.restart, now)]
+        idle = [each for each in self._behind.values() if each.query is None and (again or not each.why)]
+        idle.sort(key=lambda each: 0.0 if each.restart is None else each.restart.due_s)  # none is passed over for ever
+        due = [each for each in idle if _is_due(each.restart, time.monotonic())]
         for each in due[: max(AT_ONCE - running, 0)]:
             each.checkpoint = f"{self._checkpoints}/{each.flow.name}-{uuid.uuid4().hex[:8]}"
             try:
@@ -126,25 +134,29 @@ class CatchingUp:
                 self._remove_checkpoint(each)
                 self._note_failure(each, error)
 
-    def stop(self) -> None:
-        """Stop the queries, and forget all: what is behind is found again from the offsets."""
-        for each in self._behind.values():
+    def stop(self, shared: str | None = None) -> None:
+        """Stop the queries, those of one shared query's tables if it is named, and forget these tables.
+
+        What is behind is found again from the offsets.
+        """
+        for each in [each for each in self._behind.values() if shared in (None, each.flow.query)]:
             self._end(each)
-        self._behind.clear()
-        self._seen.clear()
+            del self._behind[each.flow.name]
+        self._seen = {key: seen for key, seen in self._seen.items() if shared not in (None, key[0])}
 
     def _end(self, behind: _Behind) -> None:
         if behind.query is not None:
             behind.query.stop()
             self._remove_checkpoint(behind)
 
-    def _is_behind(self, flow: Flow, source: str, until: Positions) -> bool:
+    def _is_behind(self, flow: Flow, source: str, until: Positions, earlier: Collection[TopicPartition]) -> bool:
         try:
             stored = self.store_of(flow).read(source, until)
         except OffsetStoreError as error:
             _log.info("%s: %s", flow, error)
             return True
-        return any(stored.get(tp, position.origin) < position.next for tp, position in until.items())
+        begins = {tp: 0 if tp in earlier else position.origin for tp, position in until.items()}
+        return any(stored.get(tp, begins[tp]) < position.next for tp, position in until.items())
 
     def store_of(self, flow: Flow) -> OffsetStore:
         """Return where the offsets of a table with a path are stored."""
@@ -183,7 +195,7 @@ class CatchingUp:
         else:
             _log.info("%s has caught up", behind.flow)
             del self._behind[behind.flow.name]
-            self._seen.pop(behind.flow.name, None)  # compared once more
+            self._seen.pop((behind.flow.query, behind.flow.name), None)  # compared once more
             self._caught_up.append(behind.flow)
 
     def _note_failure(self, behind: _Behind, error: BaseException) -> None:

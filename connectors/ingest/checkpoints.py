@@ -38,7 +38,7 @@ def usable(flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], Off
     number, checkpoint = 1, flow.checkpoint
     while not all(_can_go_on(end, store_of) for end in _last_in(checkpoint, storage, "offsets")):
         number += 1
-        checkpoint = f"{flow.checkpoint}-{number}"
+        checkpoint = f"{flow.checkpoint}~{number}"  # no topic has this in its name
     return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
 
 

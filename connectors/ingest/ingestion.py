@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -36,7 +36,7 @@ from sparkonce.connectors.ingest.query import (
 from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
 from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
-from sparkonce.connectors.ingest.topics import existing_topics, waiting_topics
+from sparkonce.connectors.ingest.topics import existing_topics, unread
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
 from sparkonce.connectors.runtime.active_session import active_in_thread
@@ -46,7 +46,7 @@ from sparkonce.connectors.values.options import VALUE
 from sparkonce.connectors.values.registered import columns_of_latest
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.notebook import table
-from sparkonce.offset_store import OffsetStore
+from sparkonce.offset_store import OffsetStore, OffsetStoreError
 from sparkonce.offset_store.offsets import SourceOffset
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Ingestion:
                     self._end_by(f"{running.flow} has failed: {explain(error)}", error)
                     return
             self._replace(running)
-        self._catching_up.look()
+        self._catching_up.look(again=self._settings.goes_on)
         if self._settings.goes_on:
             self._find_moved(self._catching_up.caught_up())
             self._find_new_topics()
@@ -237,8 +237,7 @@ class Ingestion:
         """Compare the tables of topics that have records which no batch reads, as after a table was restored."""
         for running in self._running.values():
             for end in ends_of(running.query) if running.flow.is_shared and not running.ended else ():
-                waiting = waiting_topics(running.flow, end)
-                self._catching_up.compare(end, self._tables_of(running.flow), waiting)
+                self._catching_up.compare(end, self._tables_of(running.flow), *unread(running.flow, end))
 
     def _compare(self, shared: Flow, ends: Sequence[SourceOffset]) -> None:
         for end in ends:
@@ -251,12 +250,28 @@ class Ingestion:
         for flow, why in self._catching_up.failed:
             self._end_by(f"{flow} has failed: {why}", IngestError(why))
             return
+        for flow, error in self._unreadable():
+            self._end_by(f"{flow} has failed: {explain(error)}", error)
+            return
         caught_up = self._catching_up.caught_up()
         self._find_moved(caught_up)
         if caught_up:
             for running in self._running.values():
                 if running.flow.is_shared:
                     self._waiting[running.flow.name] = running.flow
+
+    def _unreadable(self) -> Iterator[tuple[Flow, OffsetStoreError]]:
+        """Yield the tables that a shared query did not begin with, since they cannot be read, and why."""
+        for running in self._running.values():
+            ends = ends_of(running.query) if running.flow.is_shared else []
+            begun = {tp.topic for end in ends for tp in end.positions}
+            for topic, flow in self._tables_of(running.flow).items() if running.flow.is_shared else ():
+                store = None if topic in begun else self._store_of(flow)
+                try:
+                    if store is not None:
+                        store.read("", [])
+                except OffsetStoreError as error:
+                    yield flow, error
 
     def _find_moved(self, caught_up: Sequence[Flow]) -> None:
         """Have queries replaced whose tables were created again by name, in another place."""
@@ -403,16 +418,27 @@ class Ingestion:
         """Return a flow with the checkpoint to begin with; of a shared query, compare its tables with that first."""
         storage = self._settings.storage
         if flow.is_shared:
-            self._catching_up.stop()  # where they end is where a query stood that is not there any more
-            flow = self._placed(flow)
+            self._catching_up.stop(flow.name)  # where they end is where a query stood that is not there any more
+            flow = self._placed(self._as_topics_are(flow))
             tables = self._tables_of(flow)
             found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)))
-            self._compare(found, committed(found.checkpoint, storage))
+            for end in committed(found.checkpoint, storage):
+                begun_later = any(at.origin for at in end.positions.values())
+                self._catching_up.compare(end, tables, *(unread(found, end) if begun_later else ()))
             return found
         # What a function adds to the records may come from other sources, whose offsets only the checkpoint has.
         if flow.transform is not None or not was_shared(self._settings.checkpoint, storage, SHARED):
             return flow
-        return usable(flow, storage, lambda _: self._store_of(flow))
+        path = flow.path or table_path_of(self._spark, flow)
+        return usable(flow, storage, lambda _: self._store_of(replace(flow, path=path)))
+
+    def _as_topics_are(self, shared: Flow) -> Flow:
+        """Return a shared query that names the topics of its tables with those of them that exist."""
+        if not shared.tables:
+            return shared
+        existing = existing_topics(self._settings, self._routes)
+        found = (each for route in self._routes for each in route.queries(existing) if each.name == shared.name)
+        return next(found, shared)
 
     def _placed(self, shared: Flow) -> Flow:
         """Return a shared query with the places of its tables, if these have names in a catalog.

@@ -65,6 +65,8 @@ _OWN_OF_SOURCE = {
     HAND_OVER: "set direct",
     "offsetStore": "a query without a checkpoint always begins where its table ends",
     "appId": "set app_id and name, or table_app_id",
+    "isolateTables": "a table that refuses its rows holds up no other",
+    "untilOffsets": "tables that are behind catch up to where the others are",
 }
 _OWN_OF_SINK = {
     PATH: "set path",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkonce.connectors.ingest.routing import EARLIEST as FROM_START
 from sparkonce.connectors.ingest.routing import Flow, Route
 from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.connectors.values.registered import resolved
-from sparkonce.kafka.client.client import LATEST, Client
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
 from sparkonce.kafka.client.settings import read_settings
-from sparkonce.offset_store.offsets import SourceOffset
+from sparkonce.offset_store.offsets import SourceOffset, TopicPartition
 
 
 def existing_topics(settings: IngestSettings, routes: Sequence[Route]) -> list[str]:
@@ -47,16 +48,23 @@ def check_topics(flow: Flow) -> int:
         planner.close()
 
 
-def waiting_topics(shared: Flow, end: SourceOffset) -> set[str]:
-    """Return the topics that have records behind ``end``. Raises as `check_topics`."""
-    planner = Planner(SourceOptions.read(shared.source))
+def unread(shared: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartition]]:
+    """Return the topics that have records behind ``end``, and the partitions that have some before its origin.
 
-    def latest() -> Offsets:
-        known = [tp for tp in planner.refresh(lenient=True) if tp in end.positions]
-        return planner.ask(dict.fromkeys(known, LATEST))
+    The latter only of a query that begins at the earliest. Raises as `check_topics`.
+    """
+    planner = Planner(SourceOptions.read(shared.source))
+    reads_all = shared.source["startingOffsets"] == FROM_START
+    begun_later = [tp for tp, at in end.positions.items() if at.origin and reads_all]
+
+    def ask() -> tuple[Offsets, Offsets]:
+        known = {tp for tp in planner.refresh(lenient=True) if tp in end.positions}
+        earliest = planner.ask({tp: EARLIEST for tp in begun_later if tp in known})
+        return planner.ask(dict.fromkeys(known, LATEST)), earliest
 
     try:
-        found = planner.while_topics_stay(latest)
+        latest, earliest = planner.while_topics_stay(ask)
     finally:
         planner.close()
-    return {tp.topic for tp, at in found.items() if at > end.positions[tp].next}
+    waiting = {tp.topic for tp, at in latest.items() if at > end.positions[tp].next}
+    return waiting, {tp for tp, at in earliest.items() if at < end.positions[tp].origin}

@@ -130,8 +130,10 @@ class Planner:
         note = lambda error: _log.info("kafka_once: %s, planning again", error)  # noqa: E731
         return retry(plan, (MissingTopicError, LeadersChangedError), self._options.pauses_s(), note=note)
 
-    def resolve(self, rule: OffsetRule, partitions: list[TopicPartition]) -> Offsets:
-        """Turn a rule into an offset for each partition; for errors see `resolving.resolve`."""
+    def resolve(
+        self, rule: OffsetRule, partitions: list[TopicPartition], wanted: Collection[TopicPartition] | None = None
+    ) -> Offsets:
+        """Turn a rule into an offset for each partition, or those ``wanted``; for errors see `resolving.resolve`."""
         latest_if_no_match = self._options.latest_if_no_match or rule.option.startswith("ending")
         return resolve(
             rule,
@@ -139,6 +141,7 @@ class Planner:
             self.ask,
             fail_on_data_loss=self._options.fail_on_data_loss,
             latest_if_no_match=latest_if_no_match,
+            wanted=wanted,
         )
 
     def ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
@@ -164,7 +167,7 @@ class Planner:
             )
             if noted is not None:
                 return Line(noted, ours=False).with_topic_ids(self.topics).offset
-        stored, unknown = self._stored(partitions)
+        stored, unknown = self._stored(partitions, partitions)
         offsets = {tp: position.next for tp, position in stored.items()}
         rest = [tp for tp in partitions if tp not in offsets and tp not in unknown]
         if offsets and rest and rule.everywhere == LATEST:
@@ -173,8 +176,7 @@ class Planner:
             _log.warning("kafka_once: no offsets stored for %s: reading from the start", _text(rest))
             offsets |= self.ask(dict.fromkeys(rest, EARLIEST))
         elif rest:
-            by_rule = self.resolve(rule, partitions)
-            offsets |= {tp: by_rule[tp] for tp in rest}
+            offsets |= self.resolve(rule, partitions, rest)
         return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()} | stored)
 
     def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
@@ -194,9 +196,10 @@ class Planner:
         if not gone and not recreated and not new:
             return start
         positions = {tp: position for tp, position in start.positions.items() if tp in current}
-        stored, unknown = self._stored(new) if self._options.has_table_for_each_topic else ({}, set())
-        positions |= stored
-        new = [tp for tp in new if tp not in stored and tp not in unknown]
+        if new and self._options.has_table_for_each_topic:
+            stored, unknown = self._stored(new, partitions)
+            positions |= stored
+            new = [tp for tp in new if tp not in stored and tp not in unknown]
         for tp, earliest in self.ask(dict.fromkeys(new, EARLIEST)).items():
             if earliest > 0 and tp.topic not in recreated:
                 report_loss(
@@ -264,6 +267,7 @@ class Planner:
         ranges = batch_ranges(start, self.advance(start, latest, None))
         moving = {tp: extent for tp, extent in ranges.items() if extent.end > extent.start}
         behind: set[TopicPartition] = set()
+        without: set[TopicPartition] = set()
         for topic, own in _by_topic(moving).items():
             try:
                 stored = self._store_of(topic).read(start.source, own)
@@ -273,8 +277,19 @@ class Planner:
                 continue
             if any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
                 behind.update(own)
+            without.update(tp for tp in own if tp not in stored)
+        made_anew = {tp.topic for tp in self._begun_later(start, without)}
+        behind.update(tp for tp in moving if tp.topic in made_anew)
         self._note_behind(frozenset(tp.topic for tp in behind))
         return {**latest, **{tp: start.positions[tp].next for tp in behind}}
+
+    def _begun_later(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return those whose logs have records before this query's origin, if it is to read all of them."""
+        later = [tp for tp in partitions if start.positions[tp].origin]
+        if not later or self._options.for_stream().everywhere != EARLIEST:
+            return []
+        earliest = self.ask(dict.fromkeys(later, EARLIEST))
+        return [tp for tp in later if earliest[tp] < start.positions[tp].origin]
 
     def _note_behind(self, topics: frozenset[str]) -> None:
         new = sorted(topics - self._behind)
@@ -486,10 +501,13 @@ class Planner:
             tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, _leader(self.topics, tp), epoch
         )
 
-    def _stored(self, partitions: list[TopicPartition]) -> tuple[dict[TopicPartition, Position], set[TopicPartition]]:
+    def _stored(
+        self, partitions: list[TopicPartition], among: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Position], set[TopicPartition]]:
         """Return what is stored, and the partitions of isolated tables that cannot be read: nothing is known of those.
 
         Raises:
+            OptionError: if topics, ``among`` all that are read, would have one table.
             OffsetStoreError: if another store cannot be read.
         """
         spec, app_id, settled = self._options.offset_store, self._options.app_id or "", self._settled_group
@@ -499,6 +517,7 @@ class Planner:
             groups = None if settled is None else lambda group_id: settled(self._client, group_id, app_id)
             store = open_store(spec, app_id, self._options.storage_options or None, groups=groups)
             return self._stored_in(store, partitions), set()
+        self._options.names.check_apart(spec, {tp.topic for tp in among})
         found: dict[TopicPartition, Position] = {}
         unknown: set[TopicPartition] = set()
         for topic, own in _by_topic(partitions).items():

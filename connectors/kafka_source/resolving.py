@@ -32,25 +32,32 @@ Slot = tuple[str, int]
 
 
 def resolve(
-    rule: OffsetRule, partitions: list[TopicPartition], ask: Ask, *, fail_on_data_loss: bool, latest_if_no_match: bool
+    rule: OffsetRule,
+    partitions: list[TopicPartition],
+    ask: Ask,
+    *,
+    fail_on_data_loss: bool,
+    latest_if_no_match: bool,
+    wanted: Collection[TopicPartition] | None = None,
 ) -> Offsets:
-    """Return the offset of each partition.
+    """Return the offset of each partition, or of those that are ``wanted``; the rule is one for all.
 
     Raises:
         OptionError: if the rule names only some partitions, or others, or a timestamp has no match and needs one.
         DataLossError: if it names an offset that the log does not have and failOnDataLoss is true.
     """
+    left = partitions if wanted is None else [tp for tp in partitions if tp in wanted]
     if rule.everywhere is not None:
-        return ask(dict.fromkeys(partitions, rule.everywhere))
+        return ask(dict.fromkeys(left, rule.everywhere))
     if rule.timestamp_ms is not None:
-        return _by_timestamps(rule.option, dict.fromkeys(partitions, rule.timestamp_ms), ask, latest_if_no_match)
+        return _by_timestamps(rule.option, dict.fromkeys(left, rule.timestamp_ms), ask, latest_if_no_match)
     if rule.each_timestamp_ms:
-        wanted = _of_all(rule.option, rule.each_timestamp_ms, partitions, "")
-        return _by_timestamps(rule.option, wanted, ask, latest_if_no_match)
+        times = _of_all(rule.option, rule.each_timestamp_ms, partitions, "")
+        return _by_timestamps(rule.option, {tp: times[tp] for tp in left}, ask, latest_if_no_match)
     by_topic = {(tp.topic, tp.partition): rule.each_topic[tp.topic] for tp in partitions if tp.topic in rule.each_topic}
     _check_topics(rule, partitions)
-    wanted = _of_all(rule.option, {**rule.each, **by_topic}, partitions, " Use -1 for latest, -2 for earliest.")
-    return _by_offsets(rule.option, wanted, ask, fail_on_data_loss=fail_on_data_loss)
+    each = _of_all(rule.option, {**rule.each, **by_topic}, partitions, " Use -1 for latest, -2 for earliest.")
+    return _by_offsets(rule.option, {tp: each[tp] for tp in left}, ask, fail_on_data_loss=fail_on_data_loss)
 
 
 def _check_topics(rule: OffsetRule, partitions: list[TopicPartition]) -> None:

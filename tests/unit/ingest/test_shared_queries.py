@@ -1,0 +1,199 @@
+"""Queries that write many tables: which tables are behind, with which checkpoint one begins, what is never mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from sparkonce import IngestError, Ingestion, IngestTable, OptionError
+from sparkonce.connectors.ingest import ingestion as module
+from sparkonce.connectors.ingest.checkpoints import usable
+from sparkonce.connectors.ingest.routing import Flow, routes
+from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.resolving import Offsets
+from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.offset_store import open_store
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+from tests.unit.ingest.fake_queries import SPARK, FakeQueries
+from tests.unit.sink.test_shared_batch import Pipeline, partition
+
+KAFKA = {"bootstrap.servers": "localhost:1"}
+Made = Callable[..., Ingestion]
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> FakeQueries:
+    found = FakeQueries()
+    monkeypatch.setattr(module, "start_query", found.start)
+    monkeypatch.setattr(module, "STARTING_AT_ONCE", 9)
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
+    return found
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found = ["a", "b"]
+    monkeypatch.setattr(module, "existing_topics", lambda *_: [*found])
+    return found
+
+
+@pytest.fixture
+def ingestion(tmp_path: Path) -> Made:
+    def make(*tables: IngestTable) -> Ingestion:
+        settings = IngestSettings.of(
+            IngestTable(),
+            tables,
+            app_id="app",
+            checkpoint=str(tmp_path / "checkpoints"),
+            kafka=KAFKA,
+            trigger="availableNow",
+            stop_timeout_s=0.0,
+        )
+        return Ingestion(SPARK, settings, routes(settings))
+
+    return make
+
+
+def checkpoint(folder: Path, *ends: SourceOffset) -> None:
+    """Make a checkpoint with a committed batch up to each of the ends."""
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"q"}')
+    for number, end in enumerate(ends):
+        (folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{end.to_json()}")
+        (folder / "commits" / str(number)).write_text("v1\n{}")
+
+
+def end(**offsets: int) -> SourceOffset:
+    return SourceOffset("kafka", {partition(topic): Position(0, at) for topic, at in offsets.items()})
+
+
+def test_a_query_that_starts_forgets_no_table_of_another(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made
+) -> None:
+    """Topic a was read to 5 in a run before, and its table has nothing."""
+    made = ingestion(*(IngestTable(topics=topic, path=f"{tmp_path}/{topic}/{{topic}}") for topic in "ab"))
+    first = made._routes[0].queries([])[0].name
+    checkpoint(tmp_path / "checkpoints" / first, end(a=5))
+    made._find_flows()
+    made._start_waiting()
+    for query in [*queries.by_name.values()]:
+        query.end()
+    made.look()
+    assert [*queries.by_name][2:] == ["a"], "its own query"
+
+
+def test_with_available_now_a_table_that_cannot_be_read_fails(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made
+) -> None:
+    made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/tables/{{topic}}"))
+    log = tmp_path / "tables" / "a" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("damaged")
+    made._find_flows()
+    made._start_waiting()
+    for query in queries.by_name.values():
+        query.end()
+    made._look_after()
+    with pytest.raises(IngestError, match=r"^a \(a -> .*/tables/a\) has failed: .*is no whole JSON object"):
+        made.awaitTermination(0)
+
+
+def test_a_query_is_started_again_with_the_topics_that_exist(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "made_table", lambda _, flow: f"{tmp_path}/{flow.topics}")
+    made = ingestion(IngestTable(topic_pattern="[ab]", table="db.{topic}"))
+    made._find_flows()
+    (shared,) = made._waiting.values()
+    assert [*shared.tables] == ["a", "b"]
+    topics.remove("a")
+    assert [*made._with_checkpoint(shared).tables] == ["b"]
+
+
+@pytest.mark.parametrize("place", ["path", "table"])
+def test_a_table_that_another_query_wrote_gets_a_new_checkpoint(
+    tmp_path: Path, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    Pipeline(tmp_path).run(0, {"a": 4})
+    monkeypatch.setattr(module, "table_path_of", lambda *_: str(tmp_path / "a"))
+    checkpoint(tmp_path / "checkpoints" / "tables-12345678")
+    checkpoint(tmp_path / "checkpoints" / "a", end(a=2))
+    path, table = (f"{tmp_path}/{{topic}}", None) if place == "path" else (None, "db.{topic}")
+    made = ingestion(IngestTable(topics="a", path=path, table=table, direct=False))
+    (flow,) = made._routes[0].flows([])
+    assert made._with_checkpoint(flow).checkpoint == f"{tmp_path}/checkpoints/a~2"
+
+
+def test_the_next_checkpoint_of_a_topic_is_not_that_of_another(tmp_path: Path, ingestion: Made) -> None:
+    Pipeline(tmp_path).run(0, {"a": 4})
+    made = ingestion(IngestTable(topics="a,a-2", path=f"{tmp_path}/{{topic}}", direct=False))
+    flows: Mapping[str, Flow] = {flow.topics: flow for flow in made._routes[0].flows([])}
+    checkpoint(tmp_path / "checkpoints" / "a", end(a=2))
+    store = open_store(f"delta:{tmp_path}/a", "app.a")
+    assert usable(flows["a"], {}, lambda _: store).checkpoint not in {flow.checkpoint for flow in flows.values()}
+
+
+class Brokers:
+    """A planner of queries with a table for each topic, and what the brokers say of their logs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, place: str, **logs: tuple[int, int]) -> None:
+        which = "subscribePattern" if "{1}" in place else "subscribe"
+        source = {which: "^(.)" if "{1}" in place else ",".join(logs), "handOver": "ranges"}
+        stores = {"offsetStore": f"delta:{place}", "appId": "app", "isolateTables": "true"}
+        given = {**source, **stores, "kafka.bootstrap.servers": "localhost:1", "startingOffsets": "earliest"}
+        self.planner = Planner(SourceOptions.read(given))
+        self.logs = {partition(topic): extent for topic, extent in logs.items()}
+        monkeypatch.setattr(self.planner, "refresh", lambda *_, **__: sorted(self.logs))
+        monkeypatch.setattr(self.planner, "ask", self._ask)
+        monkeypatch.setattr(self.planner, "_parted", lambda *_: {})
+
+    def _ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        return {tp: self.logs[tp][{EARLIEST: 0, LATEST: 1}[word]] for tp, word in wanted.items()}
+
+    def read(self, topics: Sequence[str], origin: int) -> dict[str, int]:
+        """Return to where the next batch reads, which begins at the origin."""
+        start = SourceOffset("kafka", {partition(topic): Position(origin, origin) for topic in topics})
+        ends = self.planner.without_those_behind(start, {tp: self.logs[tp][1] for tp in start.positions})
+        return {tp.topic: at for tp, at in ends.items()}
+
+
+def test_a_dropped_table_is_not_begun_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query began at 4, where the tables ended then; a log may also begin there."""
+    brokers = Brokers(monkeypatch, f"{tmp_path}/{{topic}}", a=(0, 9), b=(4, 9))
+    assert brokers.read(["a", "b"], 4) == {"a": 4, "b": 9}
+
+
+def test_topics_of_one_table_are_refused_before_either_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(monkeypatch, f"{tmp_path}/{{1}}", a=(0, 9), ab=(0, 9), b=(0, 9))
+    known = SourceOffset("kafka", {partition("a"): Position(0, 3)})
+    with pytest.raises(OptionError, match=f"topics a and ab have one table, {tmp_path}/a"):
+        brokers.planner.adapt(known, [partition("a"), partition("ab")])
+    with pytest.raises(OptionError, match="topics a and ab have one table"):
+        brokers.planner.initial(OffsetRule(EARLIEST))
+    del brokers.logs[partition("ab")]
+    assert {tp.topic for tp in brokers.planner.initial(OffsetRule(EARLIEST)).positions} == {"a", "b"}
+
+
+def test_what_is_stored_does_not_have_to_be_in_the_log_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 0 is stored at 4, and retention has removed what is before 2; nothing is stored of partition 1."""
+    Pipeline(tmp_path).run(0, {"a": 4})
+    first, second = partition("a"), partition("a")._replace(partition=1)
+    source = {"subscribe": "a", "kafka.bootstrap.servers": "localhost:1"}
+    rule = '{"a": {"0": 0, "1": 0}}'
+    planner = Planner(
+        SourceOptions.read({**source, "offsetStore": f"delta:{tmp_path}/a", "appId": "app.a", "startingOffsets": rule})
+    )
+    logs = {first: {EARLIEST: 2, LATEST: 4}, second: {EARLIEST: 0, LATEST: 3}}
+    monkeypatch.setattr(planner, "refresh", lambda *_, **__: [first, second])
+    monkeypatch.setattr(planner, "ask", lambda wanted: {tp: logs[tp][word] for tp, word in wanted.items()})
+    monkeypatch.setattr(planner, "_parted", lambda *_: {})
+    found = planner.initial(planner._options.for_stream()).positions
+    assert {tp.partition: position.next for tp, position in found.items()} == {0: 4, 1: 0}
