@@ -79,10 +79,10 @@ def test_a_logged_batch_goes_on_without_a_topic_that_is_gone_or_made_anew(
     options = {"offsetStore": f"delta:{tables}", "appId": "app", "isolateTables": "true"}
     for name in names:
         filled(topics, name)
-    arm(crash_folder, "gone", f"app.{names[1]}:sink.begun=raise")
+    arm(crash_folder, prefix, f"app.{names[1]}:sink.begun=raise")
     with pytest.raises(StreamingQueryException, match="injected failure"):
         run(all_of(spark, topics, f"{prefix}[.]", **options), tables, tmp_path / "checkpoint")
-    disarm(crash_folder, "gone")
+    disarm(crash_folder, prefix)
     topics.delete(names[1])
     if anew:
         filled(topics, names[1])
