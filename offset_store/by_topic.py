@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from sparkonce.options import OptionError
-
 TOPIC_KEY: Final = "topic"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -98,7 +96,7 @@ class TopicNames:
         """Refuse topics with one name: else nobody notices before rows of one are in the table of the other.
 
         Raises:
-            OptionError: if there are any; those that have no name have no table, either.
+            ValueError: if there are any; those that have no name have no table, either.
         """
         known: dict[str, str] = {}
         for topic in sorted(topics):
@@ -108,7 +106,7 @@ class TopicNames:
                     break
         else:
             return
-        raise OptionError(
+        raise ValueError(
             f"topics {other} and {topic} have one table, {name.removeprefix('delta:')}: let its place have what tells "
             "them apart, or leave one of them out"
         )

@@ -42,6 +42,7 @@ from sparkonce.kafka.client.retry import retry
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
 from sparkonce.offset_store.group import GroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
+from sparkonce.options import OptionError
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -517,7 +518,10 @@ class Planner:
             groups = None if settled is None else lambda group_id: settled(self._client, group_id, app_id)
             store = open_store(spec, app_id, self._options.storage_options or None, groups=groups)
             return self._stored_in(store, partitions), set()
-        self._options.names.check_apart(spec, {tp.topic for tp in among})
+        try:
+            self._options.names.check_apart(spec, {tp.topic for tp in among})
+        except ValueError as error:
+            raise OptionError(f"kafka_once: {error}") from None
         found: dict[TopicPartition, Position] = {}
         unknown: set[TopicPartition] = set()
         for topic, own in _by_topic(partitions).items():

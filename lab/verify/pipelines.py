@@ -166,7 +166,7 @@ def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery | Ingestion
 
 
 def _ingestion(spark: SparkSession, pipeline: Pipeline) -> Ingestion:
-    from sparkonce import ingest
+    from sparkonce.connectors.ingest.ingest import ingest
 
     return ingest(
         spark,
