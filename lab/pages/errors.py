@@ -17,9 +17,9 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "InternalError": "Report it: sparkonce has a bug. Nothing of the batch was committed.",
         "OffsetMismatchError": (
             "Start with a new `checkpointLocation`, and `offsetStore` with the same `appId` on the source: "
-            "[when a query stops](guarantees.md#what-to-do-when-a-query-stops)."
+            "[when a query stops](recovery.md)."
         ),
-        "FencedError": "Stop one of the two drivers, or give each its own `appId`: [two drivers](two_drivers.md).",
+        "FencedError": "Stop one of the two drivers, or give each its own `appId`: [two drivers](recovery.md#two-drivers).",
         "StatefulRestartError": "Restore the checkpoint, or write to a new table: [recovery](recovery.md).",
         "CheckpointError": (
             "Restore the newest checkpoint; without state, begin with a new one and `offsetStore`: "
@@ -109,7 +109,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     },
     "connectors.delta_sink.table": {
         "TableError": (
-            "Write with [AppendWriter](append_with_delta_spark.md) or [MergeWriter](upserts.md), or to another table."
+            "Write with [AppendWriter](upserts.md#appendwriter) or [MergeWriter](upserts.md), or to another table."
         ),
     },
     "connectors.delta_sink.compaction": {
