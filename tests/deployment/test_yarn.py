@@ -1,4 +1,4 @@
-"""docs/deployment/clusters.md: its commands for YARN, on Hadoop's own resource manager with two node managers, of one process."""
+"""docs/deployment/clusters.md: its commands for YARN, on a resource manager with two node managers, of one process."""
 
 from __future__ import annotations
 

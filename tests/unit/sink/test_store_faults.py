@@ -1,7 +1,8 @@
 """Faults between a query and its store: each record comes once, whatever happens to a request.
 
 Three batches: one before the fault, one that meets it, one after it. Where the fault stops the query, it is started
-again, as its supervisor would. Table and checkpoint are in the store. docs/internals/store_faults.md has the table of faults.
+again, as its supervisor would. Table and checkpoint are in the store.
+docs/internals/store_faults.md has the table of faults.
 """
 
 from __future__ import annotations
