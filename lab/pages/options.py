@@ -21,9 +21,9 @@ def markdown(reference: Reference) -> str:
         ),
         "",
         _paragraph(
-            "Names are compared without case. An unknown name is an error that suggests the nearest one. Options "
-            "marked S are those of Spark's own connector, with the same meaning. Values of options marked *secret* appear "
-            "in no message and no log, nor in plans in a session of `sparkonce.spark_session`."
+            "Names are compared without case. An unknown name is an error that suggests the nearest one. "
+            "Options marked S are those of Spark's own connector, with the same meaning. Values of options marked "
+            "*secret* appear in no message and no log, nor in plans in a session of `sparkonce.spark_session`."
         ),
     ]
     if reference.note:
