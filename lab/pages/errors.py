@@ -106,7 +106,8 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     },
     "connectors.delta_sink.schema": {
         "SchemaError": (
-            "Cast the columns that are named, or set `mergeSchema` for new ones: [delta_once](delta_once.md)."
+            "Cast the columns that are named, or set `mergeSchema` for new ones: [tables and "
+            "schemas](delta_once.md#tables-and-schemas)."
         ),
     },
     "connectors.delta_sink.table": {
@@ -115,7 +116,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         ),
     },
     "connectors.delta_sink.compaction": {
-        "CompactionError": "The message says what the table or the request lacks: [delta_once](delta_once.md).",
+        "CompactionError": "The message says what the table or the request lacks: [small files](recovery.md#small-files).",
     },
     "connectors.ingest.ingestion": {
         "IngestError": "The message holds the error of the query that failed: look that one up here.",
