@@ -116,7 +116,9 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         ),
     },
     "connectors.delta_sink.compaction": {
-        "CompactionError": "The message says what the table or the request lacks: [small files](recovery.md#small-files).",
+        "CompactionError": (
+            "The message says what the table or the request lacks: [small files](recovery.md#small-files)."
+        ),
     },
     "connectors.ingest.ingestion": {
         "IngestError": "The message holds the error of the query that failed: look that one up here.",
