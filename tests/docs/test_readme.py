@@ -53,6 +53,19 @@ def test_the_index_names_every_page_once() -> None:
     assert sorted(listed) == sorted(pages)
 
 
+def test_the_guide_can_be_read() -> None:
+    """In an evening: tables to look things up belong to the reference, what explains the code to the internals."""
+    guide = INDEX.partition("\n## Guide\n")[2].partition("\n## ")[0]
+    pages = re.findall(r"\]\(([^)]+\.md)\)", guide)
+    assert 10 < len(pages) <= 40
+    assert sum(len((PROJECT / "docs" / page).read_text().split()) for page in pages) <= 46_000
+
+
+def test_no_link_text_is_the_name_of_a_file() -> None:
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
+    assert [page.name for page in pages if re.search(r"\[[a-z_0-9/]+\.md\]\(", page.read_text())] == []
+
+
 def test_the_ten_lines_are_those_of_the_first_page() -> None:
     (lines,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert f"```python\n{lines}```" in FIRST
