@@ -119,6 +119,13 @@ class SparkProcess(ChildProcess):
         kind = type(query)
         self.send({"name": name, "module": kind.__module__, "class": kind.__name__, "fields": asdict(query)})
 
+    def run(self, name: str, query: Any) -> str | None:
+        """Run a query to its end; return its error if it failed."""
+        self.start(name, query)
+        while not (ended := self.ended(name))[0]:
+            time.sleep(LOOK_EVERY_S)
+        return ended[1]
+
     def ended(self, name: str) -> tuple[bool, str | None]:
         """Whether a query has ended, and its error if it failed."""
         try:

@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from sparkonce.connectors.kafka_source.hand_over import COLUMN, HandOver
-from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.values.following import ReadAs, begun_schema, begun_version, rules_of, split_rules
 from sparkonce.connectors.values.letters import COLUMN as COLUMN_OF_LETTERS
 from sparkonce.connectors.values.options import ADD_COLUMNS, KeyDecoding, RowCheck, SchemaOptions, ValueOptions
-from sparkonce.connectors.values.registered import reader_schema
+from sparkonce.connectors.values.registered import is_by_topic, reader_schema, resolved_of
 from sparkonce.connectors.values.rules import Rules
 from sparkonce.exactly_once.coverage import Part
 from sparkonce.offset_store.offsets import TopicPartition
@@ -187,11 +187,17 @@ def _lacking(decoding: Decoding, unknown: Set[str]) -> Decoding:
 
 
 def find_source(
-    format_name: str, schema: StructType, given: Mapping[str, str], read_as: ReadAs | None = None
+    format_name: str,
+    schema: StructType,
+    given: Mapping[str, str],
+    read_as: ReadAs | None = None,
+    *,
+    divides: bool = False,
 ) -> DirectSource | None:
     """Return the source, None if the rows are records; ``given`` are the options of the sink.
 
-    With ``read_as``, values are read as that schema, and not as the one that the query was started with.
+    With ``read_as``, values are read as that schema, and not as the one that the query was started with. A source that
+    only ``divides`` ranges by topic needs no schemas.
 
     Raises:
         OptionError: if the rows are no longer those of the source, a secret of it is missing, or the option ``sql``
@@ -199,12 +205,11 @@ def find_source(
         HandOverError: if the metadata cannot be read.
         RegistryError: if the schema of ``read_as`` is not available.
     """
-    found = [hand_over for field in schema.fields if (hand_over := HandOver.find(field)) is not None]
-    secrets = _secrets(given)
-    if not found and COLUMN not in schema.names:
+    found, secrets = HandOver.of_rows(schema), _secrets(given)
+    if found is None and COLUMN not in schema.names:
         _check_only_direct(format_name, given)
         return None
-    if not found or schema.names != [COLUMN]:
+    if found is None or schema.names != [COLUMN]:
         columns = ", ".join(schema.names)
         raise OptionError(
             f"{format_name}: the source has handOver=ranges, so the rows are ranges to read, and the sink must get "
@@ -212,7 +217,7 @@ def find_source(
             "(select, withColumn, join, groupBy, …) and name columns with the source's option columns and the sink's "
             "option sql; or set handOver=rows on the source"
         )
-    hand_over = found[0]
+    hand_over = found
     missing = [name for name in hand_over.secrets if name not in secrets]
     if missing:
         raise OptionError(
@@ -228,8 +233,33 @@ def find_source(
     options = SourceOptions.read({**hand_over.options, **secrets})
     if read_as is not None:
         options = _reading_as(options, {**hand_over.options, **secrets}, read_as)
-    sql = _given(given, SQL)
+    by_topic = is_by_topic(hand_over.options)
+    if by_topic and not divides:
+        raise OptionError(
+            f"{format_name}: with isolateTables=true and without valueSchema, each topic is read as the registry's "
+            "schemas of its own: write a table for each topic (delta_once with {topic} in its path)"
+        )
+    sql = None if by_topic else _given(given, SQL)
     return DirectSource(options if sql is None else _with_sql(options, sql), hand_over)
+
+
+def reads_by_topic(schema: StructType) -> bool:
+    """Whether rows are ranges of topics that are each read as the registry's latest schemas of its own."""
+    found = HandOver.of_rows(schema)
+    return found is not None and is_by_topic(found.options)
+
+
+def schema_of_topic(schema: StructType, given: Mapping[str, str], topic: str) -> StructType:
+    """Return the schema of what Spark passes as that of one topic, if each has schemas of its own.
+
+    Raises:
+        OptionError: if they cannot be read.
+    """
+    found = HandOver.of_rows(schema)
+    if found is None or not is_by_topic(found.options):
+        return schema
+    own = resolved_of(OPTIONS, {**found.options, **_secrets(given)}, topic)
+    return replace(HandOver.of(own), mark=found.fingerprint).schema()
 
 
 def reject_ranges(format_name: str, schema: StructType) -> None:

@@ -25,7 +25,7 @@ from sparkonce.connectors.delta_sink.options import (
     SinkOptions,
 )
 from sparkonce.connectors.direct.plan import source_secrets
-from sparkonce.connectors.direct.source import find_source
+from sparkonce.connectors.direct.source import find_source, reads_by_topic
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.table_query import stream_sink
 from sparkonce.connectors.formats.table_rules import with_table_rules
@@ -187,10 +187,12 @@ class DeltaStreamWriter:
             raise OptionError(f"{FORMAT}: option {CHECKED_RULES} is set by write_stream itself: leave it out")
         given = source_secrets(FORMAT, self._rows) | given
         options, schema = checked(SinkOptions.read_with_name, given), self._rows.schema
-        source = find_source(FORMAT, schema, given)
-        stream_sink(options, schema, replace=self._replaces, source=source)
         if TopicTables.are_of(given, schema):
             TopicTables.sink_of(given, schema, replace=self._replaces)
+            if reads_by_topic(schema):  # then the columns of each are known when it is written
+                return given
+        source = find_source(FORMAT, schema, given)
+        stream_sink(options, schema, replace=self._replaces, source=source)
         if options.table_name is None:
             return given
         columns = rows_schema(schema if source is None else source.schema)

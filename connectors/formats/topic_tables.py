@@ -6,19 +6,22 @@ from collections.abc import Iterable, Mapping, Set
 
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.delta_sink.options import FORMAT, PATH
+from sparkonce.connectors.delta_sink.options import FORMAT, PATH, SinkOptions
+from sparkonce.connectors.direct.source import find_source, schema_of_topic
 from sparkonce.connectors.formats.table_query import TableQuery
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.connectors.kafka_source.topic_choice import pattern
+from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.schema_registry.client import RegistryError, UnreachableRegistryError
-from sparkonce.connectors.sinks.dead_letters import TOPIC
 from sparkonce.connectors.sinks.shared_batch import SharedBatchSink
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError, UnknownWriterError
+from sparkonce.connectors.values.options import RESTART
+from sparkonce.connectors.values.registered import is_by_topic
 from sparkonce.exactly_once.batch import BatchEntry
 from sparkonce.exactly_once.errors import (
     CheckpointError,
@@ -34,10 +37,10 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.options import OptionError
 
-APP_ID, DEAD_LETTERS = "appid", "deadletters"
+APP_ID, EVOLUTION = "appid", "schemaevolution"
 AT_ONCE = 16
 """How many tables of an object store are looked at, and written, at once."""
-_NAMES = (PATH, DEAD_LETTERS, "offsetstore")
+_NAMES = (PATH, "deadletters", "offsetstore")
 """Options that may have ``{topic}`` or a group, in lower case."""
 _OF_THE_QUERY = (
     CheckpointError,
@@ -78,6 +81,9 @@ class TopicTables:
         self._isolates = isolates
         self._schema = schema
         self._names = _names_of(schema)
+        options = _source_options(schema)
+        self._is_latest_each_time = is_by_topic(options) and options.get(EVOLUTION) == RESTART
+        """A newer schema is read from the next batch on: to start the query again would interrupt the other tables."""
         self._key = frozenset(given.items()), schema.json()
 
     @staticmethod
@@ -89,8 +95,8 @@ class TopicTables:
     @classmethod
     def sink_of(cls, given: Mapping[str, str], schema: StructType, *, replace: bool = False) -> SharedBatchSink:
         """Return the sink of such a query. Raises OptionError if its rows are not ranges, or it replaces them."""
-        query = TableQuery.of(given, schema)
-        source, options = query.source, query.options
+        options = checked(SinkOptions.read, given)
+        source = find_source(FORMAT, schema, given, divides=True)
         if source is None:
             raise OptionError(
                 f"{FORMAT}: {PATH}={options.table} is a table for each topic, and the rows do not say which topic they "
@@ -103,9 +109,7 @@ class TopicTables:
 
     @property
     def at_once(self) -> int:
-        """See `Tables`. One where dead letters go to a topic: all use the connections to its brokers."""
-        if any(name.lower() == DEAD_LETTERS and text.startswith(TOPIC) for name, text in self._given.items()):
-            return 1
+        """See `Tables`."""
         path = next(text for name, text in self._given.items() if name.lower() == PATH)
         path = next(iter((tables_by_topic(path) or {}).values()), path)
         return 1 if Location.parse(path).is_local else AT_ONCE
@@ -116,6 +120,8 @@ class TopicTables:
 
     def begun(self, name: str, entry: BatchEntry, attempt_id: str, topics: Set[str]) -> StreamSink:
         """See `Tables`."""
+        if self._is_latest_each_time:
+            _kept_queries.pop((name, *self._key))
         return self._query(name).begun(
             lambda sink: sink.begin_batch(sink.batch_of(entry, attempt_id, sink.rules, topics))
         )
@@ -129,8 +135,11 @@ class TopicTables:
         return self._isolates and is_of_one_table(error)
 
     def _query(self, topic: str) -> TableQuery:
-        key = (topic, *self._key)
-        return _kept_queries.get(key, lambda: TableQuery.of(self._options_of(topic), self._schema))
+        def of_topic() -> TableQuery:
+            given = self._options_of(topic)
+            return TableQuery.of(given, schema_of_topic(self._schema, given, topic))
+
+        return _kept_queries.get((topic, *self._key), of_topic)
 
     def _options_of(self, topic: str) -> dict[str, str]:
         named = {name: self._names.of(text, topic) for name, text in self._given.items() if name.lower() in _NAMES}
@@ -142,11 +151,17 @@ def is_of_one_table(error: Exception) -> bool:
     """Whether an error of one table says nothing about the others."""
     if isinstance(error, OffsetMismatchError) and error.is_overlap:
         return False
-    return isinstance(error, _OF_A_TABLE) and not isinstance(error, _OF_THE_QUERY)
+    return isinstance(error, _OF_A_TABLE) and not any(
+        isinstance(each, _OF_THE_QUERY) for each in (error, error.__cause__)
+    )
 
 
 def _names_of(schema: StructType) -> TopicNames:
     """Return what names are for each topic that the source chooses; ``schema`` is that of what Spark passes."""
-    found = (hand_over.options for field in schema.fields if (hand_over := HandOver.find(field)) is not None)
-    text = next((options.get("subscribepattern") for options in found), None)
+    text = _source_options(schema).get("subscribepattern")
     return TopicNames(None if text is None else pattern(text).compiled)
+
+
+def _source_options(schema: StructType) -> Mapping[str, str]:
+    found = HandOver.of_rows(schema)
+    return {} if found is None else found.options

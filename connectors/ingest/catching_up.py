@@ -24,6 +24,7 @@ from sparkonce.connectors.ingest.routing import EARLIEST, Flow
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.runtime.failures import explain
+from sparkonce.connectors.values.registered import subjects
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -43,8 +44,8 @@ class _Behind:
     """A table that is behind, and its query."""
 
     flow: Flow
-    until: Positions
-    """Where the shared query stands."""
+    until: SourceOffset
+    """Where the shared query stands on the table's topic."""
     query: StreamingQuery | None = None
     checkpoint: str = ""
     """The checkpoint of its query, which no other query uses."""
@@ -63,7 +64,7 @@ class CatchingUp:
         self._start, self._storage, self._checkpoints = start, storage, checkpoints
         self._stores: LruCache[tuple[str, str], OffsetStore] = LruCache(MAX_TABLES)
         self._seen: dict[str, Positions] = {}
-        """Where shared queries stood for each topic when its table was last compared."""
+        """Where its shared query stood when a table was last compared, by the table's name."""
         self._behind: dict[str, _Behind] = {}
         self._caught_up: list[Flow] = []
 
@@ -87,24 +88,33 @@ class CatchingUp:
         return [(each.flow, each.why) for each in self._behind.values() if each.why and each.query is None]
 
     def compare(self, ends: SourceOffset, flows: Mapping[str, Flow], waiting: Collection[str] = ()) -> None:
-        """Compare tables with where their shared query stands: those of topics that have moved, or are ``waiting``."""
+        """Compare tables with where their shared query stands: those of topics that have moved, or are ``waiting``.
+
+        A table whose topic that query no longer reads, since it was deleted or created again, has nothing to catch up.
+        """
+        for each in [self._behind[flow.name] for flow in flows.values() if flow.name in self._behind]:
+            if not each.until.positions.keys() <= ends.positions.keys():
+                self._end(each)
+                del self._behind[each.flow.name]
         by_topic: dict[str, dict[TopicPartition, Position]] = {}
         for tp, position in ends.positions.items():
             by_topic.setdefault(tp.topic, {})[tp] = position
         for topic, until in by_topic.items():
             flow = flows.get(topic)
-            if flow is None or topic in self._behind or (self._seen.get(topic) == until and topic not in waiting):
+            if flow is None or flow.name in self._behind:
+                continue
+            if self._seen.get(flow.name) == until and topic not in waiting:
                 continue
             if self._is_behind(flow, ends.source, until):
                 _log.warning("%s: the table is behind the query of the others, and catches up by its own", flow)
-                self._behind[topic] = _Behind(flow, until)
-            self._seen[topic] = until
+                self._behind[flow.name] = _Behind(flow, SourceOffset(ends.source, until))
+            self._seen[flow.name] = until
 
     def look(self) -> None:
         """Note what has caught up, or failed, and start the queries that are due."""
-        for topic, each in list(self._behind.items()):
+        for each in list(self._behind.values()):
             if each.query is not None and not each.query.isActive:
-                self._note_end(topic, each, each.query.exception())
+                self._note_end(each, each.query.exception())
         running = sum(each.query is not None for each in self._behind.values())
         now = time.monotonic()
         due = [each for each in self._behind.values() if each.query is None and _is_due(each.restart, now)]
@@ -119,11 +129,14 @@ class CatchingUp:
     def stop(self) -> None:
         """Stop the queries, and forget all: what is behind is found again from the offsets."""
         for each in self._behind.values():
-            if each.query is not None:
-                each.query.stop()
-                self._remove_checkpoint(each)
+            self._end(each)
         self._behind.clear()
         self._seen.clear()
+
+    def _end(self, behind: _Behind) -> None:
+        if behind.query is not None:
+            behind.query.stop()
+            self._remove_checkpoint(behind)
 
     def _is_behind(self, flow: Flow, source: str, until: Positions) -> bool:
         try:
@@ -140,13 +153,14 @@ class CatchingUp:
 
     def _flow_of(self, behind: _Behind) -> Flow:
         """Return the query of a table: from its offsets to where the shared query stands, and no further."""
-        flow, until = behind.flow, behind.until
+        flow, until = behind.flow, behind.until.positions
         # Of a table that has nothing any more: from its topic's beginning, which is known to be there only if it is 0.
         from_start = flow.source["startingOffsets"] == EARLIEST
         chosen = {
             "assign": _text({topic: sorted(at) for topic, at in _by_number(until, lambda at: at.next).items()}),
             "startingOffsets": _text(_by_number(until, lambda at: -2 if at.origin and from_start else at.origin)),
-            "untilOffsets": _text(_by_number(until, lambda at: at.next)),
+            "untilOffsets": behind.until.to_json(),
+            **subjects(flow.source, flow.topics),
         }
         others = {name: text for name, text in flow.source.items() if name not in ("subscribe", "subscribePattern")}
         sink = {**flow.sink, "checkpointLocation": behind.checkpoint}
@@ -161,15 +175,15 @@ class CatchingUp:
         except OSError as error:
             _log.info("%s: the checkpoint %s is left: %s", behind.flow, behind.checkpoint, error)
 
-    def _note_end(self, topic: str, behind: _Behind, error: BaseException | None) -> None:
+    def _note_end(self, behind: _Behind, error: BaseException | None) -> None:
         behind.query = None
         self._remove_checkpoint(behind)
         if error is not None:
             self._note_failure(behind, error)
         else:
             _log.info("%s has caught up", behind.flow)
-            del self._behind[topic]
-            self._seen.pop(topic, None)  # compared once more
+            del self._behind[behind.flow.name]
+            self._seen.pop(behind.flow.name, None)  # compared once more
             self._caught_up.append(behind.flow)
 
     def _note_failure(self, behind: _Behind, error: BaseException) -> None:

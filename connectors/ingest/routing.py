@@ -182,14 +182,12 @@ class Route:
 
         It is that of another query, and another checkpoint, once the entry chooses its topics or tables differently.
         """
-        if not (self.is_routed and self._direct) or self._reads_schemas_by_topic():
+        if not (self.is_routed and self._direct):
             return None
+        if self._given.table is not None and columns_of_latest(self._source(None, "")):
+            return None  # a topic without a schema yet has no table that can be created by name
         which = [self._given.table or self._given.path, self._given.topic_pattern, *sorted(self._topics)]
         return f"{SHARED}{hashlib.sha256(json.dumps(which).encode()).hexdigest()[:8]}"
-
-    def _reads_schemas_by_topic(self) -> bool:
-        """Whether a registry has schemas of each topic, which a query reads when it starts."""
-        return bool(columns_of_latest(self._source(None, "")))
 
     def _shared_flow(self, name: str) -> Flow:
         """Return the flow that is the query of all tables: paths and appId are those of a topic once it is known."""

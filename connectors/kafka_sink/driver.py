@@ -25,7 +25,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
     transactional_prefix,
 )
 from sparkonce.connectors.kafka_sink.unfinished import Ended
-from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from sparkonce.exactly_once.transactions import (
@@ -469,7 +469,7 @@ def _fate(transaction: PreparedTransaction, found: TransactionDescription | None
     return Fate.COMMITTED if found.state.is_committed else Fate.GONE
 
 
-_drivers: LruCache[tuple[int, Scope], Driver] = LruCache()
+_drivers: LruCache[tuple[int, Scope], Driver] = LruCache(MAX_TABLES)
 
 
 def shared_driver(scope: Scope) -> Driver:

@@ -49,6 +49,8 @@ class HandOver:
     """Its options, by their names in lower case, without `secrets`."""
     secrets: tuple[str, ...]
     """The names of the options that were set and are left out here."""
+    mark: str | None = None
+    """The fingerprint in the rows, if it is that of other options; see `connectors.direct.source.schema_of_topic`."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> HandOver:
@@ -66,17 +68,22 @@ class HandOver:
             return None
         try:
             document = json.loads(text)
-            options, secrets = dict(document["options"]), tuple(document["secrets"])
+            options, secrets, mark = dict(document["options"]), tuple(document["secrets"]), document.get("mark")
         except (ValueError, KeyError, TypeError) as error:
             raise HandOverError(f"the metadata of column {field.name} cannot be read: {text!r} ({error!r})") from error
         if not all(isinstance(each, str) for each in [*options.values(), *secrets]):
             raise HandOverError(f"the metadata of column {field.name} has options that are no texts: {text!r}")
-        return cls(options, secrets)
+        return cls(options, secrets, mark)
+
+    @classmethod
+    def of_rows(cls, schema: StructType) -> HandOver | None:
+        """Return the options of the rows' source, None if the rows are no ranges. Raises HandOverError as `find`."""
+        return next((found for field in schema.fields if (found := cls.find(field)) is not None), None)
 
     @property
     def fingerprint(self) -> str:
         """Identifies these options in the rows."""
-        return hashlib.sha256(self._text().encode()).hexdigest()[:16]
+        return self.mark or hashlib.sha256(self._text().encode()).hexdigest()[:16]
 
     def schema(self) -> StructType:
         """Return the schema of the rows."""
@@ -109,7 +116,8 @@ class HandOver:
         )
 
     def _text(self) -> str:
-        return json.dumps({"options": dict(self.options), "secrets": list(self.secrets)}, sort_keys=True)
+        marked = {} if self.mark is None else {"mark": self.mark}
+        return json.dumps({"options": dict(self.options), "secrets": list(self.secrets), **marked}, sort_keys=True)
 
 
 def _short(text: str | None) -> str:

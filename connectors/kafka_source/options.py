@@ -28,11 +28,12 @@ from sparkonce.connectors.kafka_source.topic_choice import (
 )
 from sparkonce.connectors.values.options import ADD_COLUMNS, RESTART, RowOptions
 from sparkonce.connectors.values.read_options import ROW_SETTINGS, read_rows
+from sparkonce.connectors.values.registered import is_by_topic, without_values
 from sparkonce.kafka.client.client import EARLIEST, LATEST
 from sparkonce.kafka.client.settings import ClientSettings, read_settings
 from sparkonce.offset_store import check_spec
 from sparkonce.offset_store.by_topic import TopicNames
-from sparkonce.offset_store.offsets import HAND_OVER, RANGES
+from sparkonce.offset_store.offsets import HAND_OVER, RANGES, SourceOffset
 from sparkonce.options import (
     KAFKA_FORMAT,
     KAFKA_PREFIX,
@@ -206,15 +207,16 @@ class SourceOptions:
         False,
         "with a table for each topic: true: a table that refuses its rows does not stop the query; its topic is not "
         "read until its table has all records before the next batch, which another query writes (sparkonce ingest "
-        "does that). false: it stops the query",
+        "does that); where a registry's latest schemas are read, each topic has its own. false: it stops the query",
         scope=Scope.STREAM,
         group=_STORES,
     )
-    until_offsets: OffsetRule | None = text(
+    until_offsets: SourceOffset | None = text(
         None,
-        "where a stream with Trigger.AvailableNow ends, at the latest: JSON with an offset for each partition",
-        parse=offset_rule("untilOffsets"),
-        value=_EACH,
+        "where a stream with Trigger.AvailableNow ends, at the latest: where another query stands, as its checkpoint "
+        "has it. A topic that was created again since stops the query",
+        parse=SourceOffset.from_json,
+        value="a line of offsets/<batch>",
         scope=Scope.STREAM,
         group=_WHERE,
     )
@@ -380,7 +382,9 @@ class SourceOptions:
         options = cls(
             **values,
             settings=read_settings(given),
-            rows=read_rows(OPTIONS, given, may_select=values["hands_over_ranges"]),
+            rows=read_rows(
+                OPTIONS, without_values(given) if is_by_topic(given) else given, may_select=values["hands_over_ranges"]
+            ),
             group_id=next((text for key, text in given.items() if key.lower() == "kafka.group.id"), None),
             storage_options=storage_options(given),
         )

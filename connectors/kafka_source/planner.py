@@ -49,6 +49,10 @@ SettledGroup = Callable[[Client, str, str], GroupOffsets]
 """Returns a group of an id for an application, whose offsets are not those of a decision that must be reverted."""
 
 _NOTHING = Line(SourceOffset("", {}), ours=True)
+_BOTH_IN_ONE_TABLE = (
+    "its table lacks what was not read of the old topic, and the new one is read from its start into the same table. "
+    "For a table of the new topic's records alone, drop this one, or move it away"
+)
 
 
 class Planner:
@@ -71,6 +75,8 @@ class Planner:
         """The stores of tables that are each of one topic, by name and appId."""
         self._behind: frozenset[str] = frozenset()
         """Topics that were not read in the last batch, since their tables are behind it."""
+        self._ended: set[tuple[str, str]] = set()
+        """Topics with isolated tables, by name and id, that were reported as gone or created again."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
@@ -148,7 +154,9 @@ class Planner:
 
         A checkpoint of Spark's own connector may have an initial offset and no planned batch: the query begins there.
         """
-        partitions = self.refresh()
+        partitions, until = self.refresh(), self._options.until_offsets
+        if until is not None:  # of these topics, and not of any that were created again since
+            partitions = sorted(until.positions)
         if self._options.checkpoint_location is not None:
             topics = {tp.topic for tp in partitions}
             noted = initial_offset_if_any(
@@ -174,7 +182,7 @@ class Planner:
 
         Raises:
             DataLossError: if either loses records and failOnDataLoss is true.
-            RecreatedTopicError: if a topic was created again and failOnDataLoss is true.
+            RecreatedTopicError: if a topic was created again, as `_report_recreated`.
         """
         current = set(partitions)
         gone = sorted(tp for tp in start.positions if tp not in current)
@@ -308,7 +316,7 @@ class Planner:
 
         Raises:
             CheckpointError: if they do not define a batch.
-            RecreatedTopicError: if a topic was created again since it was planned, and failOnDataLoss is true.
+            RecreatedTopicError: if a topic was created again since it was planned, as `_report_recreated`.
             DataLossError: if records of it have been replaced since, and failOnDataLoss is true; else they are skipped,
                 and the next batch begins where the log diverges.
         """
@@ -421,12 +429,10 @@ class Planner:
             DataLossError: if failOnDataLoss is true.
         """
         if self._options.isolate_tables:
-            ended = sorted({tp.topic for tp in gone} - self.topics.keys())
-            for topic in ended:
-                _log.warning(
-                    "kafka_once: topic %s is gone: its table stays as it is, and lacks what was not read before", topic
-                )
-            gone = [tp for tp in gone if tp.topic not in ended]
+            ended = [tp for tp in gone if tp.topic not in self.topics]
+            for tp in ended:
+                self._note_ended(tp, "is gone: its table stays as it is, and lacks what was not read before")
+            gone = [tp for tp in gone if tp not in ended]
             if not gone:
                 return
         what, instead = f"partitions {_text(gone)} of the checkpoint are gone: ", NEW_CHECKPOINT
@@ -442,23 +448,35 @@ class Planner:
     def _report_recreated(self, planned: Collection[TopicPartition]) -> set[str]:
         """Report topics whose id is no longer that of these partitions; raise or warn.
 
+        Those with isolated tables only end, as those that are gone, and the new ones are read from their start.
+
         Raises:
-            RecreatedTopicError: if there are any and failOnDataLoss is true.
+            RecreatedTopicError: if there are any, and failOnDataLoss is true or the query has an end in the old ones.
         """
-        recreated = set()
+        recreated, isolated = set(), self._options.isolate_tables
+        fail = self._options.until_offsets is not None or (self._options.fail_on_data_loss and not isolated)
         for tp in planned:
             topic = self.topics.get(tp.topic)
             if topic is None or tp.topic in recreated or is_same_topic(tp.topic_id, topic.topic_id):
                 continue
             recreated.add(tp.topic)
-            if self._options.fail_on_data_loss:
+            if fail:
                 check_same_topic(tp.topic, tp.topic_id, topic.topic_id)
+            what = f"was deleted and created again (its id was {tp.topic_id} and is {topic.topic_id})"
+            if isolated:
+                self._note_ended(tp, f"{what}: {_BOTH_IN_ONE_TABLE}")
+                continue
             report_loss(
-                f"topic {tp.topic} was deleted and created again (its id was {tp.topic_id} and is {topic.topic_id}), "
-                "so the old one's records are gone and the new one is read from its start",
+                f"topic {tp.topic} {what}, so the old one's records are gone and the new one is read from its start",
                 fail=False,
             )
         return recreated
+
+    def _note_ended(self, tp: TopicPartition, what: str) -> None:
+        """Warn once that a topic that has a table of its own has ended."""
+        if (tp.topic, tp.topic_id) not in self._ended:
+            self._ended.add((tp.topic, tp.topic_id))
+            _log.warning("kafka_once: topic %s %s", tp.topic, what)
 
     def _ask_again(self, strange: Callable[[], bool]) -> bool:
         return ask_again(strange, self._options.pauses_s())

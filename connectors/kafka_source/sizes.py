@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 from sparkonce.connectors.kafka_source.planning import Density
 from sparkonce.connectors.kafka_source.ranges import FetchRange
-from sparkonce.kafka.client.client import Client, topic_id_from_text
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.topic_ids import topic_id_from_text
 from sparkonce.kafka.protocol import fetch
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import CorruptBatchError, KafkaError, ProtocolError

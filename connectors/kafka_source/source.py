@@ -147,7 +147,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
             lambda: dict(planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST)))
         )
         if until is not None:
-            pinned = {tp: min(at, until.each.get((tp.topic, tp.partition), at)) for tp, at in pinned.items()}
+            pinned |= {tp: min(pinned[tp], at.next) for tp, at in until.positions.items() if tp in pinned}
         self._pinned = pinned
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802

@@ -76,7 +76,7 @@ class SharedMessage(WriterCommitMessage):
 
     tables: Mapping[str, TaskMessage]
     left_out: Mapping[str, str]
-    """Why tables have refused their rows."""
+    """Why tables of which it was to read anything have refused their rows."""
 
 
 class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
@@ -116,9 +116,10 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         begin_call()
         by_topic = self._ranges.by_topic(iterator)
         written: dict[str, TaskMessage] = {}
-        left_out = dict(self._left_out)
+        left_out: dict[str, str] = {}
         for name, topics in sorted(self._tables.of(by_topic).items()):
-            if name in left_out:
+            if name in self._left_out:
+                left_out[name] = self._left_out[name]
                 continue
             with self._isolating(name, left_out):
                 rows = (batch for topic in sorted(topics) for batch in by_topic[topic])
@@ -126,16 +127,16 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         return SharedMessage(written, left_out)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make each table's part visible there, unless it is already.
+        """Make each table's part visible there, unless it is already; clean up in those that are left out.
 
         Raises:
             DeliveryError, OffsetStoreError: if one must not be written.
         """
         begin_call()
         entry, start = self._entry(batchId), time.monotonic()
-        written, left_out, tables = _by_table(messages), _left_out(messages), self._tables.of(entry.moved_topics)
+        written, refused, tables = _by_table(messages), _left_out(messages), self._tables.of(entry.moved_topics)
         for name, topics in tables.items():
-            if name not in written and name not in left_out:
+            if name not in written and name not in refused:
                 raise PlanError(
                     f"batch {batchId} reads {', '.join(sorted(topics))}, and no task was told to: with "
                     "handOver=ranges, no operator between source and sink may drop rows (filter, limit, sample). "
@@ -143,21 +144,24 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 )
         assert written.keys() <= tables.keys(), "tasks only write what the batch reads"
         counts: list[BatchCounts] = []
-        first = min(tables, default="")
+        left_out, first = dict(refused), min(tables, default="")
 
         def finish(name: str, topics: Set[str]) -> None:
-            own = written.get(name, [])
-            if name not in left_out:
-                with self._isolating(name, left_out):
-                    batch = self._batch(name, entry, own, topics)
-                    if name != first:
-                        reach(SinkPoint.BETWEEN_TARGETS, batchId, batch.record.app_id)
-                    counts.append(self._tables.sink(name).finish_batch(batch, own))
-            if name in left_out:
-                _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, left_out[name])
-                self._undo(name, entry, own, topics, every_task_answered=True)
+            if name in refused:
+                return
+            with self._isolating(name, left_out):
+                batch = self._batch(name, entry, written[name], topics)
+                if name != first:
+                    reach(SinkPoint.BETWEEN_TARGETS, batchId, batch.record.app_id)
+                counts.append(self._tables.sink(name).finish_batch(batch, written[name]))
+
+        def leave_out(name: str, topics: Set[str]) -> None:
+            _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, left_out[name])
+            self._undo(name, entry, written.get(name, []), topics, may_be_committed=name not in refused)
 
         self._each_table(tables, finish)
+        # Only now: if a table stops the batch, Spark has all of them aborted.
+        self._each_table({name: tables[name] for name in left_out}, leave_out)
         if counts:
             total = reduce(BatchCounts.of_tasks, counts)
             seconds = time.monotonic() - start
@@ -166,7 +170,7 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Clean up after a failed batch in each table where its part did not land."""
-        written = _by_table(messages)
+        written, refused = _by_table(messages), _left_out(messages)
         try:
             entry = self._entry(batchId)
             tables = self._tables.of(entry.moved_topics)
@@ -179,7 +183,8 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             )
             return
         for name, own in sorted(written.items()):
-            self._undo(name, entry, own, tables[name], every_task_answered=None not in messages)
+            may_be_committed = None not in messages and name not in refused
+            self._undo(name, entry, own, tables[name], may_be_committed=may_be_committed)
 
     def _each_table(self, tables: Mapping[str, Set[str]], do: Callable[[str, Set[str]], None]) -> None:
         """Do something for each table, in the order of their names; several at once where each waits for its store.
@@ -214,12 +219,12 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         return self._tables.sink(name).batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), topics)
 
     def _undo(
-        self, name: str, entry: BatchEntry, own: Sequence[TaskMessage], topics: Set[str], *, every_task_answered: bool
+        self, name: str, entry: BatchEntry, own: Sequence[TaskMessage], topics: Set[str], *, may_be_committed: bool
     ) -> None:
         """Remove what tasks have written for a table, unless its part has landed."""
         if own:
             batch = self._batch(name, entry, own, topics)
-            self._tables.sink(name).abort_batch(batch, own, every_task_answered=every_task_answered)
+            self._tables.sink(name).abort_batch(batch, own, every_task_answered=may_be_committed)
 
     def _entry(self, batch_id: int) -> BatchEntry:
         return BatchEntry.read(Checkpoint.open(self._checkpoint, self._storage_options), batch_id, reads_ranges=True)

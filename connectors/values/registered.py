@@ -22,21 +22,50 @@ from sparkonce.connectors.values import json_schema
 from sparkonce.connectors.values.avro.schema import inlined
 from sparkonce.connectors.values.evolution import NoSchemaYetError
 from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, KEY, PROTOBUF, VALUE
+from sparkonce.connectors.values.read_options import ROW_SETTINGS
 from sparkonce.options import OptionError, SettingTable
 
 FILE = "file:"
-
+ISOLATE_TABLES = "isolatetables"
 
 KINDS = {AVRO: client.AVRO, PROTOBUF: client.PROTOBUF, JSON_SCHEMA: client.JSON_SCHEMA}
 """A registry's names of the formats."""
 
 
 def resolved(table: SettingTable, given: Mapping[str, str]) -> dict[str, str]:
-    """Return options whose valueSchema and keySchema are texts.
+    """Return options whose valueSchema and keySchema are texts; unchanged if `is_by_topic`.
 
     Raises:
         OptionError: if a schema cannot be read; the registry's own error says why.
     """
+    return dict(given) if is_by_topic(given) else _both_resolved(table, given)
+
+
+def is_by_topic(given: Mapping[str, str]) -> bool:
+    """Whether each topic is read as the latest schemas of its own, which are looked up when its table is written."""
+    isolates = any(name.lower() == ISOLATE_TABLES and text.strip().lower() == "true" for name, text in given.items())
+    return isolates and bool(columns_of_latest(given))
+
+
+def subjects(given: Mapping[str, str], topic: str) -> dict[str, str]:
+    """Return the options that name the subjects of a topic, of which `resolved` chooses the latest versions."""
+    named = {name.lower() for name in given}
+    missing = (column for column in columns_of_latest(given) if f"{column}subject" not in named)
+    return {f"{column}Subject": f"{topic}-{column}" for column in missing}
+
+
+def resolved_of(table: SettingTable, given: Mapping[str, str], topic: str) -> dict[str, str]:
+    """Return options that are by topic as those of one of the topics. Raises OptionError as `resolved`."""
+    others = _without(given, "subscribe", "subscribePattern")
+    return _both_resolved(table, {**others, **subjects(given, topic), "subscribe": topic})
+
+
+def without_values(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options that are by topic without those of values and keys, for who plans and decodes nothing."""
+    return _without(given, *ROW_SETTINGS)
+
+
+def _both_resolved(table: SettingTable, given: Mapping[str, str]) -> dict[str, str]:
     return _resolved(table, _resolved(table, dict(given), VALUE), KEY)
 
 

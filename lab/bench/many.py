@@ -61,10 +61,17 @@ class Use:
     commit_cpu_ms: float
     """CPU for each commit of a table."""
     freshness_s: Sequence[float]
+    """In the order in which the records were acknowledged."""
 
     def freshness(self, percent: int) -> float:
         """Return the time in seconds that so many of a hundred records needed at most."""
         return quantiles(self.freshness_s, n=100)[percent - 1]
+
+    @property
+    def growth_s(self) -> float:
+        """How much older rows are in the last third than in the first, by their medians: lag that grows."""
+        third = len(self.freshness_s) // 3
+        return median(self.freshness_s[-third:]) - median(self.freshness_s[:third])
 
 
 FIGURES: Sequence[tuple[str, str, Callable[[Use], float]]] = (
@@ -73,6 +80,8 @@ FIGURES: Sequence[tuple[str, str, Callable[[Use], float]]] = (
     ("commit-cpu-ms", "ms", lambda use: use.commit_cpu_ms),
     ("freshness-p95-s", "s", lambda use: use.freshness(95)),
 )
+GROWTH = ("freshness-growth-s", "s", lambda use: use.growth_s)
+"""A figure of ours alone: that of a peer may be nothing."""
 
 
 def run(settings: Settings, results: Results) -> None:
@@ -94,8 +103,8 @@ def run(settings: Settings, results: Results) -> None:
 def _compare(
     name: str, load: Load, peers: Sequence[str], conf: dict[str, str], settings: Settings, results: Results
 ) -> None:
-    ours = _measured(name, OURS, load, settings.many_s, conf)
-    for line, unit, figure in ((f"{name}-{what}", unit, figure) for what, unit, figure in FIGURES):
+    ours = _measured(name, OURS, load, settings.many_s * load.times, conf)
+    for line, unit, figure in ((f"{name}-{what}", unit, figure) for what, unit, figure in (*FIGURES, GROWTH)):
         if line in LIMITS:
             results.bounds.append(Bound(line, unit, (figure(ours),), (), "", LIMITS[line]))
     measured = {peer: _measured(name, peer, load, settings.many_s, conf) for peer in peers}
@@ -168,12 +177,13 @@ def _measured(name: str, side: str, load: Load, seconds: float, conf: dict[str, 
             raise SideError(f"{name}: {side}: no table got a commit in {took_s:.0f} s")
         memory, processes = _memory_mb(process.pid)
         of_tables = zip(names, tables, strict=True)
-        fresh = [found for topic, table in of_tables for found in _fresh(table, acknowledged[topic], from_s)]
+        found = [each for topic, table in of_tables for each in _fresh(table, acknowledged[topic], from_s)]
+        fresh = [took_s for _, took_s in sorted(found)]
         use = Use(used_s / took_s, memory, processes, 1000 * used_s / made, fresh)
     say(
         f"{name}: {side}, {load.topics} topics: {use.cores:.2f} cores, {use.memory_mb:,.0f} MB, "
         f"{use.processes} processes, {use.commit_cpu_ms:.1f} ms of CPU a commit, "
-        f"freshness {median(fresh):.2f} s (p95 {use.freshness(95):.2f})"
+        f"freshness {median(fresh):.2f} s (p95 {use.freshness(95):.2f}; {use.growth_s:+.2f} s from first to last third)"
     )
     return use
 
@@ -282,13 +292,13 @@ def _commits(tables: Sequence[Path]) -> int:
     return sum(len(list((table / "_delta_log").glob("0*.json"))) for table in tables)
 
 
-def _fresh(table: Path, acknowledged: dict[int, float], from_s: float) -> Iterator[float]:
-    """Yield for each record that was acknowledged since then how long after that its commit was a file."""
+def _fresh(table: Path, acknowledged: dict[int, float], from_s: float) -> Iterator[tuple[float, float]]:
+    """Yield when each record was acknowledged, since then, and how long after that its commit was a file."""
     for commit in sorted((table / "_delta_log").glob("0*.json")):
         for offset in chain.from_iterable(_offsets(commit)):
             at = acknowledged.get(offset)
             if at is not None and at >= from_s:
-                yield commit.stat().st_mtime - at
+                yield at, commit.stat().st_mtime - at
 
 
 def _offsets(commit: Path) -> Iterator[range]:

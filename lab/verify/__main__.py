@@ -30,7 +30,7 @@ from lab.spark_process import SessionError
 from lab.standalone import StandaloneCluster, StandaloneError, check_master
 from lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
 from lab.verify.brokers import Kafka, open_kafka
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, RecordPath, Result, Shared, Shows
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Fate, Features, Kind, RecordPath, Result, Shared, Shows
 from lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
 from lab.verify.cluster.cells import must_show as shown_on_a_cluster
 from lab.verify.cluster.engine import ClusterEngine
@@ -79,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _choice(parser, "--path", _names(RecordPath))
     _choice(parser, "--features", [ALL, *_names(Features)], "only cells whose table has these features")
     _choice(parser, "--shared", [ALL, *_names(Shared)], "only cells of a query with several tables that hit this one")
+    _choice(parser, "--fate", [ALL, *_names(Fate)], "only cells of an ingestion one of whose tables has met this")
     _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")
     _choice(parser, "--query", _names(Query), "of these cells, those with these queries")
     _choice(parser, "--state", _names(StateStore), "of these cells, those with these state stores")
@@ -184,7 +185,7 @@ def _shown(options: argparse.Namespace) -> tuple[ShowCell, ...]:
     """Return the cells of a show."""
     crashes = (options.guarantee, options.point, options.kind, options.result, options.path)
     others = (options.setback, options.query, options.state, options.fault, options.cluster, options.master)
-    if any((*crashes, options.features, options.shared, *others)):
+    if any((*crashes, options.features, options.shared, options.fate, *others)):
         raise ValueError("--show has cells of its own, among which --cell chooses: leave out options of other cells")
     if options.pauses < 1:
         raise ValueError(f"--pauses {options.pauses}: expected at least 1")
@@ -193,7 +194,8 @@ def _shown(options: argparse.Namespace) -> tuple[ShowCell, ...]:
 
 def _of_dimensions(options: argparse.Namespace) -> list[AnyChosen]:
     """Return the cells of the matrix and of the other dimensions."""
-    of_setbacks, of_tables = options.setback or options.query or options.state, options.features or options.shared
+    of_setbacks = options.setback or options.query or options.state
+    of_tables = options.features or options.shared or options.fate
     of_crashes = options.point or options.kind or of_tables
     on_a_cluster = options.cluster or options.master
     elsewhere = on_a_cluster or options.store != LOCAL_KIND
@@ -214,7 +216,7 @@ def _crashes(options: argparse.Namespace) -> list[Cell]:
     cells = [cell for cell in full() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
     if options.store != LOCAL_KIND:  # there tables are written at once: how far the others come is chance
         cells = [cell for cell in cells if cell.shared is None or cell.guarantee is Guarantee.EXACTLY_ONCE]
-    for name in ("features", "shared"):
+    for name in ("features", "shared", "fate"):
         if getattr(options, name):
             cells = [cell for cell in cells if (each := getattr(cell, name)) and _wants(options, name, each)]
     return cells

@@ -92,6 +92,28 @@ class Shared(Enum):
         return {Shared.FIRST_OF_2: 0, Shared.LAST_OF_2: 1, Shared.THIRD_OF_5: 2}[self]
 
 
+class Fate(Enum):
+    """What has befallen one of the tables of an ingestion before the crash; the others go on."""
+
+    CATCHING_UP = "catching-up"
+    """It has refused rows and takes them now: a query of its own reads them."""
+    RESTORED = "restored"
+    """It was restored to the version before its newest: a query of its own reads what is missing."""
+    DROPPED = "dropped"
+    """It is gone: a query of its own reads everything."""
+    EMPTIED = "emptied"
+    """Its rows were deleted, and must not come back."""
+    BESIDE_AWAY = "beside-away"
+    """The table after it refuses rows until after the crash."""
+    FENCED = "fenced"
+    """The driver is not killed: while it waits at the point, another one writes everything, and it must stop."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a query of its own writes the table."""
+        return self in (Fate.CATCHING_UP, Fate.RESTORED, Fate.DROPPED)
+
+
 class Shows(Enum):
     """What a cell must show after its crash."""
 
@@ -109,8 +131,8 @@ def path_words(path: RecordPath) -> list[str]:
 
 
 def table_words(cell: Cell) -> list[str]:
-    """Return the part of a cell's name for the features of its table, or for the tables beside it: none for none."""
-    return [each.value for each in (cell.features, cell.shared) if each is not None]
+    """Return the part of a cell's name for its table's features, the tables beside it, and its fate: none for none."""
+    return [each.value for each in (cell.features, cell.shared, cell.fate) if each is not None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,6 +150,8 @@ class Cell:
     """Those of its table, which delta-spark has made; None if the sink makes the table."""
     shared: Shared | None = None
     """The table that is hit; None if the query has one table."""
+    fate: Fate | None = None
+    """What has befallen a table of an ingestion; None if the query is none of an ingestion."""
 
     @property
     def name(self) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deltalake import DeltaTable
@@ -42,6 +42,10 @@ class Evidence:
     """The records that the pipeline has sent to a topic, if it sends."""
     left_behind: tuple[str, ...] = ()
     """Leftovers that must not exist, in words: open transactions, and committed offsets that are not the ends."""
+
+    def without(self, removed: Set[tuple[bytes, bytes]]) -> Evidence:
+        """Return it without records whose rows were deleted."""
+        return replace(self, in_topic=tuple(each for each in self.in_topic if (each.key, each.value) not in removed))
 
 
 def gather(pipeline: Pipeline) -> Evidence:

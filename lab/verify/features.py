@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,6 @@ SEED = -1
 """The partition of the rows that are there before."""
 _OFFSETS = (0, 1, 2, 3)
 """Their offsets."""
-_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +144,13 @@ def start(spark: SparkSession, request: Making | Reading) -> _Over:
     return _Over()
 
 
-def _served(session: SparkProcess, name: str, request: Making | Reading) -> str | None:
-    """Return the error of a request when it is over, or None."""
-    session.start(name, request)
-    while not (ended := session.ended(name))[0]:
-        time.sleep(_POLL_S)
-    return ended[1]
-
-
 def make(session: SparkProcess, folder: Path) -> Path:
     """Have a session with delta-spark make a table of each kind, named by its features; return the folder.
 
     Raises:
         SessionError: if it cannot.
     """
-    if error := _served(session, str(folder), Making(str(folder))):
+    if error := session.run(str(folder), Making(str(folder))):
         raise SessionError(f"delta-spark cannot make tables with features: {error}")
     return folder
 
@@ -178,7 +168,7 @@ def read(session: SparkProcess, pipeline: Pipeline) -> None:
         RuntimeError: if it cannot.
     """
     path = _read_file(pipeline)
-    if error := _served(session, str(path), Reading(pipeline.table, pipeline.features, str(path))):
+    if error := session.run(str(path), Reading(pipeline.table, pipeline.features, str(path))):
         raise RuntimeError(f"delta-spark cannot read {pipeline.table}: {error}")
 
 

@@ -30,7 +30,7 @@ from functools import cache
 from itertools import chain, product
 
 from lab.crash_plans import POINTS
-from lab.verify.cells import BY_DELTA_SPARK, Cell, Features, Kind, RecordPath, Result, Shared, Shows
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Fate, Features, Kind, RecordPath, Result, Shared, Shows
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
@@ -253,7 +253,8 @@ def steps_of_one(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
 def steps(cell: Cell) -> tuple[Step, ...]:
     """Return the steps in a batch of the table that is hit, in order; those of the only one, if there is one."""
     own = steps_of_one(cell.guarantee, cell.result)
-    if cell.shared is None or cell.shared.hit == 0 or SinkPoint.BETWEEN_TARGETS in own:
+    is_alone = cell.shared is None or cell.shared.hit == 0 or (cell.fate is not None and cell.fate.is_apart)
+    if is_alone or SinkPoint.BETWEEN_TARGETS in own:
         return own
     return tuple(chain.from_iterable(_parts(own, SinkPoint.BETWEEN_TARGETS)))
 
@@ -335,7 +336,9 @@ def full() -> tuple[Cell, ...]:
     plain = [cell for cell in combinations() if why_impossible(cell) is None]
     at_the_table = [cell for cell in plain if cell.result is Result.APPEND and isinstance(cell.point, SinkPoint)]
     featured = [replace(cell, features=each) for each in Features for cell in at_the_table]
-    return (*plain, *featured, *_shared())
+    shared = [*_shared()]
+    ingested = [replace(cell, fate=each) for each in Fate for cell in shared if _may_meet_a_fate(cell)]
+    return (*plain, *featured, *shared, *filter(_meets_its_fate, ingested))
 
 
 def _shared() -> Iterator[Cell]:
@@ -350,6 +353,20 @@ def _shared() -> Iterator[Cell]:
                 shared = replace(cell, shared=each)
                 if isinstance(cell.point, SinkPoint) and why_impossible(shared) is None:
                     yield shared
+
+
+def _may_meet_a_fate(cell: Cell) -> bool:
+    """Whether an ingestion is tried so: exactly-once, with its driver killed. It goes on after most other faults."""
+    is_exact = cell.guarantee is Guarantee.EXACTLY_ONCE
+    return is_exact and cell.kind is Kind.DRIVER_KILLED and cell.result is Result.APPEND
+
+
+def _meets_its_fate(cell: Cell) -> bool:
+    """Whether the table comes to the point, and another driver is noticed there: not once all tables are written."""
+    if cell.point not in steps(cell):
+        return False
+    is_last = cell.shared is not None and cell.shared.hit == cell.shared.tables - 1
+    return not (cell.fate is Fate.FENCED and is_last and durable_at(cell)[0] == (True, True))
 
 
 def combinations() -> Iterator[Cell]:

@@ -12,9 +12,9 @@ cover all their pairs. What a cell shows is a value like the others, so losses a
 point where they can.
 
 `pairwise` covers each point on the direct path under every guarantee, and each point and path under exactly-once with
-each set of features, or each table that is hit of several: three values together. `quick` has plain tables only, one
-for each query. The points of the source need not meet every kind of result: nothing there depends on the sink. Points
-and kinds of crash need not meet both writers of delta-spark: one sequence writes for both.
+each set of features, each table that is hit of several, or each fate of one: three values together. `quick` has plain
+tables only, one for each query. The points of the source need not meet every kind of result: nothing there depends on
+the sink. Points and kinds of crash need not meet both writers of delta-spark: one sequence writes for both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, table_words
 from lab.verify.matrix import SOURCE_POINTS, must_show
 from sparkonce.exactly_once.guarantee import Guarantee
 
-_POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH, _FEATURES, _SHARED = 0, 2, 3, 5, 6, 7, 8
+_POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH, _FEATURES, _SHARED, _FATE = 0, 2, 3, 5, 6, 7, 8, 9
 """Indexes of these dimensions in a cell's values."""
 Pair = frozenset[tuple[int, Hashable]]
 """Values with the indexes of their dimensions: pairs, or triples where three must come together."""
@@ -102,7 +102,8 @@ def pairs(cell: Cell) -> set[Pair]:
     result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
     values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell), cell.path)
     if table_words(cell):
-        table = (_FEATURES, cell.features) if cell.features else (_SHARED, cell.shared)
+        tables = ((_FATE, cell.fate), (_FEATURES, cell.features), (_SHARED, cell.shared))
+        table = next(each for each in tables if each[1] is not None)
         found = {frozenset({table, other}) for other in enumerate(values)}
         if cell.guarantee is Guarantee.EXACTLY_ONCE:
             found.add(frozenset({table, (_POINT, cell.point), (_PATH, cell.path)}))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from sparkonce.connectors.ingest.ingestion import Ingestion
+
 COLUMNS = ("key", "value", "partition", "offset")
 DATABASE_COLUMNS = ("partition", "offset", "key", "value")
 RANGE_COLUMN = "kafka_once_range"
@@ -50,6 +52,7 @@ class Locations:
     """The URI of the folder of table and checkpoint, if not `folder`."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
     """The options with which delta-rs reaches it."""
+    checkpoint_name: str = field(default="checkpoint", kw_only=True)
 
     @property
     def table(self) -> str:
@@ -65,7 +68,7 @@ class Locations:
     @property
     def checkpoint(self) -> str:
         """Spark's checkpoint: a path or a URI."""
-        return f"{self.stored_in or self.folder}/checkpoint"
+        return f"{self.stored_in or self.folder}/{self.checkpoint_name}"
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:
@@ -95,6 +98,8 @@ class Pipeline(Locations):
     """The value of a `Features`, if its table has any."""
     topics: int = field(default=1, kw_only=True)
     """The number of its topics; several have a table each."""
+    is_ingested: bool = field(default=False, kw_only=True)
+    """Whether `sparkonce.ingest` runs it, and looks after its tables."""
 
     @property
     def subscribed(self) -> tuple[str, ...]:
@@ -152,10 +157,29 @@ class Pipeline(Locations):
         return make_evolving(numbers, ambiguous=Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE)
 
 
-def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
+def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery | Ingestion:
     """Start the query, which ends by itself."""
+    if pipeline.is_ingested:
+        return _ingestion(spark, pipeline)
     build = _BUILDERS[Result(pipeline.result)]
     return build(spark, pipeline).option("checkpointLocation", pipeline.checkpoint).trigger(availableNow=True).start()
+
+
+def _ingestion(spark: SparkSession, pipeline: Pipeline) -> Ingestion:
+    from sparkonce import ingest
+
+    return ingest(
+        spark,
+        app_id=pipeline.app_id,
+        checkpoint=pipeline.checkpoint,
+        kafka={"bootstrap.servers": pipeline.bootstrap_servers},
+        trigger="availableNow",
+        storage=pipeline.storage_options,
+        topics=pipeline.subscribed,
+        path=pipeline.path_option,
+        columns=pipeline.columns,
+        source={"maxOffsetsPerTrigger": str(pipeline.records_per_batch * pipeline.topics)},
+    )
 
 
 def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None, **options: str) -> DataFrame:

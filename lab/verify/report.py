@@ -17,6 +17,7 @@ from lab.page import document
 from lab.verify.cells import (
     AnyCell,
     Cell,
+    Fate,
     Features,
     Kind,
     Outcome,
@@ -292,9 +293,10 @@ def cell_words(cell: Cell) -> str:
 
 _GUARANTEES, _KINDS, _RESULTS, _PATHS = list(Guarantee), list(Kind), list(Result), list(RecordPath)
 _FEATURES, _SHARED = [None, *Features], [None, *Shared]
+_FATES = [None, *Fate]
 
 
-def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int, int, int]:
+def _cell_order(cell: Cell) -> tuple[int, ...]:
     """Order by declaration: an Enum's members have no order."""
     return (
         _GUARANTEES.index(cell.guarantee),
@@ -305,8 +307,9 @@ def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int, int, int]:
         _PATHS.index(cell.path),
         _FEATURES.index(cell.features),
         _SHARED.index(cell.shared),
+        _FATES.index(cell.fate),
     )
 
 
-def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool, int, int, int]:
+def _order(outcome: Outcome[Cell]) -> tuple[int, ...]:
     return _cell_order(outcome.cell)

@@ -12,32 +12,29 @@ plan is armed and the pipeline released. So the fault happens in batch 1, with a
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from pyarrow import fs
-
 from lab.crash_plans import arm, disarm, fired, release
 from lab.spark_process import SessionError, SparkProcess
-from lab.verify import evolving
+from lab.verify import evolving, fates
 from lab.verify.brokers import Broker, CrashableBroker
-from lab.verify.cells import Cell, Kind, Moment
+from lab.verify.cells import Cell, Fate, Kind, Moment
 from lab.verify.evidence import Evidence, gather
 from lab.verify.evolving import Registry
+from lab.verify.fates import remove
 from lab.verify.features import copy_to, read
 from lab.verify.matrix import BROKER_POINTS, crashes_while_producing
-from lab.verify.pipelines import Locations, Pipeline
-from lab.verify.records import TOPIC_NUMBERS, Sending, create_topic
+from lab.verify.pipelines import Pipeline
+from lab.verify.records import TOPIC_NUMBERS, Sending, create_topic, topic_index
 from lab.verify.transactions import open_transactions
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashAction, CrashPlan
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.offset_store.locations import Location
 
 RECORDS_PER_BATCH = 8
 BEFORE_THE_CRASH = 16
@@ -106,6 +103,10 @@ class Running:
     moments: list[Moment] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     acknowledged: list[tuple[bytes, bytes]] = field(default_factory=list)
+    produced: int = 0
+    """How many records each of its topics was sent."""
+    removed: frozenset[tuple[bytes, bytes]] = frozenset()
+    """Acknowledged records whose rows were deleted, and must not come back."""
     evidence: Evidence = field(default_factory=Evidence)
     trouble: list[str] = field(default_factory=list)
     """The error of the cell itself."""
@@ -178,7 +179,7 @@ class Running:
             stored_in=self.stored_in, storage_options=self.storage_options, path=cell.path.value,
             features="" if cell.features is None else cell.features.value,
             registry="" if self.registry is None else self.registry.url,
-            topics=1 if cell.shared is None else cell.shared.tables,
+            topics=1 if cell.shared is None else cell.shared.tables, is_ingested=cell.fate is not None,
         )  # fmt: skip
 
 
@@ -211,6 +212,13 @@ class Wave:
     # Before the first run.
 
     def _prepare(self, one: Running) -> None:
+        self._make(one)
+        if one.cell.fate is not None:
+            self._befall(one, one.cell.fate)
+        elif not crashes_while_producing(one.cell):
+            self._arm_or_anchor(one)
+
+    def _make(self, one: Running) -> None:
         one.began_s, one.began_wall_s = time.monotonic(), time.time()
         if one.registry is not None:
             one.registry.evolve(one.topic, evolving.FIRST)
@@ -220,11 +228,24 @@ class Wave:
         output = pipeline.output_topic
         for topic in (*pipeline.subscribed, *([] if output is None else [output])):
             create_topic(one.broker.bootstrap_servers, topic)
+        if one.cell.fate in fates.AWAY:
+            fates.make_refusing(pipeline, fates.struck(one.cell))
         if crashes_while_producing(one.cell):
             self._arm(one)
-        self._produce(one, range(BEFORE_THE_CRASH))
-        if crashes_while_producing(one.cell):
-            return
+        self._produce(one, BEFORE_THE_CRASH)
+
+    def _befall(self, one: Running, fate: Fate) -> None:
+        """Have an ingestion run once, change one of its tables, and arm the crash for its next run."""
+        index = fates.struck(one.cell)
+        fates.run_first(self._around.session(), one.pipeline(), one.query, fate)
+        fates.befall(one.pipeline(), fate, index)
+        one.note("commit", f"a table is {fate.value}")
+        if fate is Fate.EMPTIED:
+            one.removed = frozenset(each for each in one.acknowledged if topic_index(each[0]) == index)
+        self._produce(one, BEFORE_THE_CRASH)
+        self._arm(one)
+
+    def _arm_or_anchor(self, one: Running) -> None:
         if one.cell.point in WITHOUT_BATCH | BROKER_POINTS or one.registry is not None:
             where = f"{one.app_id}:{ANCHOR.value}@{CRASHED_BATCH - 1}={CrashAction.HOLD.value}"
             one.anchor = arm(self._around.crash_folder, one.anchor_name, where)
@@ -234,11 +255,14 @@ class Wave:
     def _arm(self, one: Running) -> None:
         cell = one.cell
         app = "" if cell.point in BROKER_POINTS else f"{one.hit_app_id}:"
-        batch = "" if cell.point in WITHOUT_BATCH | BROKER_POINTS else f"@{CRASHED_BATCH}"
+        any_batch = cell.fate is not None or cell.point in WITHOUT_BATCH | BROKER_POINTS
+        batch = "" if any_batch else f"@{CRASHED_BATCH}"
         one.plan = arm(one.crash_folder, one.folder.name, f"{app}{cell.point.value}{batch}={ACTIONS[cell.kind].value}")
 
-    def _produce(self, one: Running, numbers: Sequence[int]) -> None:
-        pipeline = one.pipeline()
+    def _produce(self, one: Running, count: int) -> None:
+        """Send so many records to each topic."""
+        pipeline, numbers = one.pipeline(), range(one.produced, one.produced + count)
+        one.produced += count
         for index, topic in enumerate(pipeline.subscribed):
             records = pipeline.records([index * TOPIC_NUMBERS + number for number in numbers])
             sending = Sending.begin(one.broker.bootstrap_servers, topic, records)
@@ -367,6 +391,11 @@ class Wave:
         if not holding:
             return
         if holding[0].cell.kind is Kind.DRIVER_KILLED:
+            fenced = [one for one in holding if one.cell.fate is Fate.FENCED]
+            for one in fenced:
+                self._guarded(one, self._overtake)
+            self._settle(fenced)
+            holding = [one for one in holding if one not in fenced]
             self._session.kill()
             for registry in {id(one.registry): one.registry for one in holding}.values():
                 if registry is not None:
@@ -378,9 +407,19 @@ class Wave:
             return
         for broker in {id(one.broker): one.broker for one in holding}.values():
             self._restart(broker, [one for one in holding if one.broker is broker])
-        going_on = holding
+        self._settle(holding)
+
+    def _settle(self, going_on: Sequence[Running]) -> None:
         while going_on:
             going_on = self._follow(going_on)
+
+    def _overtake(self, one: Running) -> None:
+        """Have another driver write everything, and let the one that waits go on."""
+        other = replace(one.pipeline(), is_ingested=False, checkpoint_name="other")
+        if error := self._session.run(f"{one.query}-other", other):
+            raise RuntimeError(f"the other driver ended so: {error}")
+        one.note("commit", "another driver has written everything")
+        self._release(one)
 
     def _restart(self, broker: Broker, hurt: Sequence[Running]) -> None:
         broker.kill()
@@ -397,12 +436,14 @@ class Wave:
         disarm(one.crash_folder, one.folder.name)  # a plan that has not fired by now must not fire later
         one.released = True
         if one.cell.delete_checkpoint:
-            remove_checkpoint(one.pipeline())
+            remove(one.pipeline().checkpoint, one.storage_options)
             one.note("checkpoint", "is deleted")
         if one.registry is not None:
             for version in (evolving.HIT, evolving.RESTARTED):
                 one.registry.evolve(one.topic, version)
-        self._produce(one, range(BEFORE_THE_CRASH, BEFORE_THE_CRASH + AFTER_THE_CRASH))
+        if one.cell.fate is Fate.BESIDE_AWAY:
+            fates.mend(one.pipeline(), fates.struck(one.cell))
+        self._produce(one, AFTER_THE_CRASH)
 
     def _finished(self, one: Running) -> Running:
         one.finished = True
@@ -413,18 +454,7 @@ class Wave:
         with contextlib.ExitStack() as stack:
             if one.own_broker is not None:
                 stack.callback(one.own_broker.close)
-            one.evidence = gather(one.pipeline())
+            one.evidence = gather(one.pipeline()).without(one.removed)
+            one.acknowledged = [each for each in one.acknowledged if each not in one.removed]
             if one.template is not None:
                 read(self._around.session(), one.pipeline())
-
-
-def remove_checkpoint(place: Locations) -> None:
-    """Delete a checkpoint directory, which may not exist yet."""
-    location = Location.parse(place.checkpoint)
-    if location.is_local:
-        shutil.rmtree(location.text, ignore_errors=True)
-        return
-    filesystem, root = location.filesystem(place.storage_options)
-    for info in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True)):
-        if info.type is fs.FileType.File:
-            filesystem.delete_file(info.path)

@@ -70,21 +70,25 @@ def test_without_its_checkpoint_each_topic_begins_where_its_table_ends(
     assert_each_record_once(tmp_path / names[1], PER_PARTITION)
 
 
-def test_a_logged_batch_goes_on_without_a_topic_that_is_gone(
-    spark: SparkSession, topics: Topics, tmp_path: Path, crash_folder: Path
+@pytest.mark.parametrize("anew", [False, True], ids=["gone", "anew"])
+def test_a_logged_batch_goes_on_without_a_topic_that_is_gone_or_made_anew(
+    spark: SparkSession, topics: Topics, tmp_path: Path, crash_folder: Path, anew: bool
 ) -> None:
-    tables, names = tmp_path / "{topic}", ["gone.a", "gone.b", "gone.c"]
+    prefix = f"gone-{anew}"
+    tables, names = tmp_path / "{topic}", [f"{prefix}.{each}" for each in "abc"]
     options = {"offsetStore": f"delta:{tables}", "appId": "app", "isolateTables": "true"}
     for name in names:
         filled(topics, name)
-    arm(crash_folder, "gone", "app.gone.b:sink.begun=raise")
+    arm(crash_folder, "gone", f"app.{names[1]}:sink.begun=raise")
     with pytest.raises(StreamingQueryException, match="injected failure"):
-        run(all_of(spark, topics, "gone[.]", **options), tables, tmp_path / "checkpoint")
+        run(all_of(spark, topics, f"{prefix}[.]", **options), tables, tmp_path / "checkpoint")
     disarm(crash_folder, "gone")
     topics.delete(names[1])
+    if anew:
+        filled(topics, names[1])
     for start in (PER_PARTITION, 2 * PER_PARTITION):
         fill(topics, names[0], start)
-        run(all_of(spark, topics, "gone[.]", **options), tables, tmp_path / "checkpoint")
+        run(all_of(spark, topics, f"{prefix}[.]", **options), tables, tmp_path / "checkpoint")
     assert_each_record_once(tmp_path / names[0], 3 * PER_PARTITION)
     assert_each_record_once(tmp_path / names[2], PER_PARTITION)
-    assert DeltaTable(tmp_path / names[1]).to_pyarrow_table().num_rows == 0
+    assert DeltaTable(tmp_path / names[1]).to_pyarrow_table().num_rows == anew * PARTITIONS * PER_PARTITION

@@ -15,9 +15,9 @@ from sparkonce.kafka.client.client import (
     MissingTopicError,
     TopicMetadata,
     leader_of,
-    topic_id_text,
 )
 from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.client.topic_ids import topic_id_text
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, TopicPartition
 

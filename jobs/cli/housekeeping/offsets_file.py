@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkonce.jobs.shared.arguments import MAX_LONG, UsageError
-from sparkonce.kafka.client.client import topic_id_from_text, topic_id_text
+from sparkonce.kafka.client.topic_ids import topic_id_from_text, topic_id_text
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id, parse_txn_id
 

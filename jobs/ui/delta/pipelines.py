@@ -29,6 +29,9 @@ from sparkonce.offset_store.record import PartitionKey
 FIRST_LOOKS_S = 4.0
 """How long one call opens new tables; the next calls open the rest."""
 
+NAMES = 3
+"""How many of its appIds name a query that writes many tables."""
+
 SETTLED_MS = 5_000
 """A log counts as shorter than what a query has read if its end was requested this long after the query's last batch:
 a running query may have read later records. The two times are of different clocks."""
@@ -291,7 +294,8 @@ def _pipeline(
 
 def _name(query_id: str, checkpoint: CheckpointState | None, app_ids: Sequence[str]) -> str:
     if app_ids:
-        return ", ".join(dict.fromkeys(app_ids))
+        names = list(dict.fromkeys(app_ids))
+        return ", ".join(names[:NAMES]) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
     return query_id if checkpoint is None else checkpoint.place.rstrip("/").rpartition("/")[2]
 
 

@@ -11,10 +11,11 @@ from lab.spark_process import SESSION_ENDED, SessionError, SparkProcess
 from lab.verify.cells import Moment
 from lab.verify.engine import Engine
 from lab.verify.evidence import Evidence, gather
+from lab.verify.fates import remove
 from lab.verify.records import Sending, create_topic
 from lab.verify.shows.cells import ShowCell
 from lab.verify.shows.copies import Copy
-from lab.verify.wave import POLL_S, RUN_LIMIT_S, remove_checkpoint
+from lab.verify.wave import POLL_S, RUN_LIMIT_S
 
 
 class ShowError(RuntimeError):
@@ -111,7 +112,7 @@ class Stage:
 
     def lose_checkpoint(self) -> None:
         """Delete the checkpoint."""
-        remove_checkpoint(self.copy)
+        remove(self.copy.checkpoint, self.copy.storage_options)
         self.note("fault", "the checkpoint is deleted")
 
 

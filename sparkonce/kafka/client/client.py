@@ -1,20 +1,20 @@
 """The client: metadata, offsets and fetches, from the current leaders, through restarts and changes of leaders.
 
-A `Client` belongs to one thread at a time. It keeps a connection per broker and the known leaders. Every call
-is retried, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first contact
-with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
-(`default.api.timeout.ms`), because a wrong address should not take a minute to be reported (see `Client.reached`).
+A `Client` keeps a connection per broker and the known leaders. Threads may share it: each attempt of a call is alone on
+the connections; pauses and deadlines are not. Every call is retried, with a bounded back-off, on errors that Kafka
+calls retriable and on broken connections; the first contact with the cluster has a shorter deadline
+(`socket.connection.setup.timeout.ms`) than later calls (`default.api.timeout.ms`), because a wrong address should not
+take a minute to be reported (see `Client.reached`).
 """
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import socket
 import ssl
+import threading
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +28,7 @@ from sparkonce.kafka.client.list_offsets import Asked
 from sparkonce.kafka.client.outage import Outage
 from sparkonce.kafka.client.retry import retry
 from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.client.topic_ids import topic_id_text
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
@@ -152,18 +153,6 @@ class _Behind:
     """None if there was no response, or the topics had changed since ``known``."""
 
 
-def topic_id_text(topic_id: uuid.UUID | None) -> str:
-    """Return a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
-    if topic_id is None or topic_id.int == 0:
-        return ""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
-def topic_id_from_text(text: str) -> uuid.UUID:
-    """Parse the result of `topic_id_text`."""
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) if text else uuid.UUID(int=0)
-
-
 class Client:
     """A client of one cluster; ``named`` is the format or command that uses it, with which lines in the log begin."""
 
@@ -177,6 +166,7 @@ class Client:
         self._outage = Outage(settings.servers_text, named)
         self._description: _Description | None = None
         self._behind: _Behind | None = None
+        self._alone = threading.RLock()
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
         """Return topics by name; each has at least one partition.
@@ -370,7 +360,7 @@ class Client:
             self.drop(address)
 
     def retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
-        """Call ``attempt`` until it succeeds, fails permanently, or the deadline has passed.
+        """Call ``attempt`` until it succeeds, fails permanently, or the deadline has passed; no other thread's at once.
 
         Raises:
             KafkaUnreachableError: if the last failure was of the network.
@@ -382,16 +372,21 @@ class Client:
         def note(error: Exception) -> None:
             _log.debug("%s: could not %s (%s), trying again", self.named, what, error)
             if self.reached:
-                self._outage.note_failure(what, error, deadline_s - time.monotonic())
+                with self._alone:
+                    self._outage.note_failure(what, error, deadline_s - time.monotonic())
+
+        def alone() -> _Result:
+            with self._alone:
+                result = attempt()
+                self._outage.note_answer()
+                return result
 
         may_pass = lambda error: _may_pass(error, self.reached)  # noqa: E731
-        errors, pauses_s = (OSError, ProtocolError, KafkaError), self.settings.pauses_s()
+        errors = OSError, ProtocolError, KafkaError
         try:
-            result = retry(attempt, errors, pauses_s, deadline_s=deadline_s, may_pass=may_pass, note=note)
+            return retry(alone, errors, self.settings.pauses_s(), deadline_s=deadline_s, may_pass=may_pass, note=note)
         except errors as error:
             raise self._final(what, error, limit_ms) from error
-        self._outage.note_answer()
-        return result
 
     def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
         if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
@@ -592,8 +587,8 @@ def shared_client(
 ) -> Client:
     """Return this process's client for these settings, whose connections are kept from one batch to the next.
 
-    A Python worker runs one task at a time; a forked child gets clients of its own. A task that reads in a thread while
-    it writes has a client for each ``use``. ``named``, ``reached``: see `Client`.
+    A forked child gets clients of its own. A task that reads in a thread while it writes has a client for each ``use``,
+    so that neither waits for the other. ``named``, ``reached``: see `Client`.
     """
     client = _shared.setdefault((os.getpid(), settings, use, named), Client(settings, named))
     client.reached = client.reached or reached

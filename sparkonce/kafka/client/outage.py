@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Outage:
-    """The outage that a client is in, if it is in one; for one thread."""
+    """The outage that a client is in, if it is in one; for one thread at a time."""
 
     servers: str
     named: str

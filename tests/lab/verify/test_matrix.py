@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from lab.crash_plans import POINTS
-from lab.verify.cells import Cell, Features, Kind, RecordPath, Result, Shared, Shows, table_words
+from lab.verify.cells import Cell, Fate, Features, Kind, RecordPath, Result, Shared, Shows, table_words
 from lab.verify.matrix import (
     BY_FUNCTION,
     SENDING,
@@ -148,7 +149,8 @@ def test_a_table_with_features_meets_every_crash_of_the_sink() -> None:
 
 @pytest.mark.parametrize("shared", Shared)
 def test_each_of_several_tables_meets_every_crash_of_the_sink(shared: Shared) -> None:
-    found = {dataclasses.replace(each, shared=None) for each in full() if each.shared is shared}
+    ours = [each for each in full() if each.shared is shared and each.fate is None]
+    found = {dataclasses.replace(each, shared=None) for each in ours}
     exactly = Guarantee.EXACTLY_ONCE
     crashes = {
         each
@@ -160,6 +162,21 @@ def test_each_of_several_tables_meets_every_crash_of_the_sink(shared: Shared) ->
     between = {each for each in found if each.point is SinkPoint.BETWEEN_TARGETS and each.result is Result.APPEND}
     assert found - crashes == between
     assert {each.guarantee for each in between} == (set() if shared is Shared.FIRST_OF_2 else set(Guarantee))
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_each_fate_of_a_table_meets_the_death_of_the_driver_at_every_point(fate: Fate) -> None:
+    found = [each for each in full() if each.fate is fate]
+    assert {(each.kind, each.guarantee) for each in found} == {(Kind.DRIVER_KILLED, Guarantee.EXACTLY_ONCE)}
+    assert {must_show(each) for each in found} == {Shows.NEITHER}
+    for shared, deleted in product(Shared, (False, True)):
+        points = {each.point for each in found if each.shared is shared and each.delete_checkpoint is deleted}
+        has_turn = shared is not Shared.FIRST_OF_2 and not fate.is_apart
+        plain = {each.point for each in _plain() if each.result is Result.APPEND and isinstance(each.point, SinkPoint)}
+        between = {SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES}
+        if fate is Fate.FENCED and shared is Shared.LAST_OF_2:
+            between |= {SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT}
+        assert points == plain - between | ({SinkPoint.BETWEEN_TARGETS} if has_turn else set())
 
 
 def _shows(point: SinkPoint, guarantee: Guarantee, shared: Shared) -> Shows:

@@ -99,9 +99,12 @@ DIRECT_BUGS = (
     Bug("newer_version_not_asked_for", _EVOLVING, "rows that are not records of the topic"),
 )
 _BETWEEN_TABLES = "exactly-once_append_sink.between_targets_worker-killed_direct_third-of-5"
+_TWO_TABLES = "exactly-once_append_sink.{}_driver-killed_direct_last-of-2_{}"
 SHARED_BUGS = (
     Bug("replay_written_again", _BETWEEN_TABLES, "duplicated"),
     Bug("tables_share_a_decision", _BETWEEN_TABLES, "lost"),
+    Bug("nobody_catches_up", _TWO_TABLES.format("file_written", "beside-away"), "lost"),
+    Bug("commit_without_comparison", _TWO_TABLES.format("before_commit", "fenced"), "duplicated"),
 )
 MERGE_BUGS = (
     Bug("merge_left_unconfirmed", "exactly-once_merge_intent.unconfirmed_driver-killed", "duplicated"),

@@ -265,6 +265,8 @@ def test_one_query_writes_the_tables_of_an_entry() -> None:
     (odd,) = queries_of(topics="a", path="/tables/{topic}", name="of x/{topic}")
     (flow,) = made(topics="a", path="/tables/{topic}", name="of x/{topic}")
     assert (odd.app_id, flow.app_id) == ("shop.of_x_{topic}", "shop.of_x_a")
+    (typed,) = queries_of(topic_pattern=".", path="/tables/{topic}", value_format="avro")
+    assert (typed.is_shared, typed.source["valueFormat"]) == (True, "avro")
     (named,) = queries_of(topics="a,b", path="/tables/{topic}")
     assert (named.app_id, named.source["subscribe"]) == ("shop", "a,b")
     (fewer,) = queries_of(topics="a", path="/tables/{topic}")
@@ -275,9 +277,9 @@ def test_one_query_writes_the_tables_of_an_entry() -> None:
     "entries",
     [
         {"path": "/tables/{topic}", "direct": False},
-        {"path": "/tables/{topic}", "value_format": "avro"},
+        {"table": "lake.{topic}", "value_format": "avro"},
     ],
-    ids=["through Spark", "schemas of topics"],
+    ids=["through Spark", "named, with schemas of topics"],
 )
 def test_other_tables_have_a_query_each(entries: dict[str, Any]) -> None:
     found = queries_of(topic_pattern=".", existing=("a", "b"), **entries)

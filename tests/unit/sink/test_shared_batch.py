@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.formats.table_query import stream_sink
 from sparkonce.connectors.formats.topic_tables import is_of_one_table
-from sparkonce.connectors.sinks.shared_batch import SharedBatchSink
+from sparkonce.connectors.sinks.shared_batch import SharedBatchSink, SharedMessage
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
@@ -36,11 +37,17 @@ from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartitio
 
 SCHEMA = t.StructType([t.StructField("topic", t.StringType()), t.StructField("n", t.LongType())])
 TOPICS = ("a", "b", "c")
+A_LIFE = 10_000
+"""Between the records of a topic and of one that takes its place."""
 Ends = Mapping[str, int]
 
 
+lives: Counter[str] = Counter()
+"""How often each topic was deleted and created again."""
+
+
 def partition(topic: str) -> TopicPartition:
-    return TopicPartition(topic, f"{topic}AAAAAAAAAAAAAAAAAAAAA", 0)
+    return TopicPartition(topic, f"{topic}AAAAAAAAAAAAAAAAAAAA{chr(ord('A') + lives[topic])}", 0)
 
 
 class ByHand:
@@ -50,6 +57,8 @@ class ByHand:
         self.root, self.guarantee = root, guarantee
         self.refusing: dict[str, str] = {}
         """The topics whose tables refuse their rows, and when: begin, write or finish."""
+        self.unreachable = ""
+        """The topic whose table cannot be reached when it is to be finished."""
         self.isolates = False
         self.at_once = 1
 
@@ -61,6 +70,8 @@ class ByHand:
         self._refuse(topic, "write")
 
     def _refuse(self, topic: str, when: str) -> None:
+        if (topic, when) == (self.unreachable, "finish"):
+            raise ConnectionError(topic)
         if self.refusing.get(topic) == when:
             raise TableError(f"{topic} refuses its rows")
 
@@ -80,7 +91,7 @@ class ByHand:
         topic = name.removeprefix("table of ")
         given = {"path": str(self.root / topic), "appId": f"app.{topic}", "checkpointLocation": "elsewhere"}
         sink = stream_sink(SinkOptions.read({**given, "deliveryGuarantee": self.guarantee.value}), SCHEMA)
-        if self.refusing.get(topic) == "finish":
+        if self.refusing.get(topic) == "finish" or topic == self.unreachable:
             sink.finish_batch = lambda *_: self._refuse(topic, "finish")  # type: ignore[method-assign,assignment,return-value]
         return sink
 
@@ -90,6 +101,8 @@ class Pipeline:
 
     def __init__(self, root: Path, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> None:
         self.root, self.checkpoint, self.tables = root, root / "checkpoint", ByHand(root, guarantee)
+        self.messages: list[WriterCommitMessage | None] = []
+        """Of the tasks of the last batch."""
         self.begin_query("q", {})
 
     def begin_query(self, query_id: str, origins: Ends) -> None:
@@ -114,11 +127,11 @@ class Pipeline:
             sent: SharedBatchSink = cloudpickle.loads(cloudpickle.dumps(sink))
             parts = [rows(topic, self.reached.get(topic, 0), end) for topic, end in sorted(ends.items())]
             written = [sent.write(iter([part])) for part in parts if part.num_rows]
-        messages: list[WriterCommitMessage | None] = cloudpickle.loads(cloudpickle.dumps(written))
+        self.messages = cloudpickle.loads(cloudpickle.dumps(written))
         try:
-            self.sink().commit(messages, batch_id)
+            self.sink().commit(self.messages, batch_id)
         except Exception:
-            self.sink().abort(messages, batch_id)
+            self.sink().abort(self.messages, batch_id)
             raise
         self.reached = dict(ends)
 
@@ -139,7 +152,8 @@ class Pipeline:
 
 
 def rows(topic: str, start: int, end: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"topic": [topic] * (end - start), "n": pa.array(range(start, end), pa.int64())})
+    numbers = range(A_LIFE * lives[topic] + start, A_LIFE * lives[topic] + end)
+    return pa.RecordBatch.from_pydict({"topic": [topic] * len(numbers), "n": pa.array(numbers, pa.int64())})
 
 
 FIRST, SECOND = {"a": 4, "b": 2}, {"a": 7, "b": 2, "c": 3}
@@ -235,6 +249,40 @@ def test_a_table_that_refuses_is_left_out_and_refused_until_it_has_caught_up(
     assert files == named, "what was written for it is removed"
     pipeline.run(2, {"a": 9, "b": 3, "c": 1})
     assert pipeline.found()["a"] == ([0, 1, 2, 3, 6, 7, 8] if lost else [0, 1, 2, 3]), "a gap is refused"
+
+
+def test_why_a_table_is_left_out_is_in_messages_of_its_own_tasks(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.tables.isolates, pipeline.tables.refusing = True, {"a": "begin"}
+    pipeline.run(0, SECOND)
+    why = {"table of a": "TableError: a refuses its rows"}
+    assert [each.left_out for each in pipeline.messages if isinstance(each, SharedMessage)] == [why, {}, {}]
+
+
+def test_a_table_that_is_left_out_is_aborted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    aborted: list[tuple[str, bool]] = []
+    monkeypatch.setattr(
+        StreamSink,
+        "abort_batch",
+        lambda sink, *_, every_task_answered: aborted.append((sink._app_id, every_task_answered)),
+    )
+    pipeline = Pipeline(tmp_path)
+    pipeline.tables.isolates, pipeline.tables.refusing, pipeline.tables.unreachable = True, {"a": "finish"}, "c"
+    with pytest.raises(ConnectionError):
+        pipeline.run(0, SECOND)
+    assert aborted == [("app.a", True), ("app.b", True), ("app.c", True)], "by the abort of the whole batch"
+    assert "is left out" not in caplog.text
+    aborted.clear()
+    pipeline.tables.unreachable = ""
+    pipeline.run(0, SECOND)
+    assert aborted == [("app.a", True)]
+    assert caplog.text.count("is left out") == 1
+    aborted.clear()
+    refused = SharedMessage({}, {"table of a": "one of its tasks was refused"})
+    pipeline.sink().abort([*pipeline.messages, refused], 0)
+    assert aborted[0] == ("app.a", False), "no commit of it was tried"
 
 
 def test_a_table_that_another_driver_writes_stops_the_batch(tmp_path: Path) -> None:

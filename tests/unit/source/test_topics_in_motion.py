@@ -12,6 +12,7 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.connectors.kafka_source.resolving import Offsets
@@ -173,6 +174,48 @@ def test_a_batch_that_was_planned_before_its_topic_was_made_anew(cluster: Cluste
             else:
                 assert [numbers(task) for task in stream.tasks()] == expected
                 assert stream.process_all() == [3, 4]
+
+
+def test_a_topic_made_anew_that_has_a_table_of_its_own_ends_alone(
+    cluster: Cluster, two: tuple[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also in a batch that is logged: its range is lost, and nothing of the new topic is read for it."""
+    anew, stays = two
+    stores = {"offsetStore": f"delta:{tmp_path}/{{topic}}", "appId": "app", "isolateTables": "true"}
+    given = cluster.source_options(subscribe=",".join(two), handOver="ranges", **stores, **EARLIEST, **AT_ONCE)
+    before, after = (Planner(SourceOptions.read(given)) for _ in range(2))
+    begin = before.initial(SourceOptions.read(given).for_stream())
+    logged = before.advance(begin, before.latest(begin), None)
+    before.close()
+    cluster.recreate(anew)
+    cluster.send(anew, [7, 8])
+    ranges = [each for task in after.batch(begin.to_document(), logged.to_document()) for each in task.wanted]
+    assert {each.topic: each.lost for each in ranges} == {anew: True, stays: False}
+    line, partitions = after.survey(logged.to_document())
+    start = after.adapt(line.offset, partitions)
+    ends = after.latest(start)
+    after.close()
+    assert {tp.topic: (start.positions[tp].next, ends[tp]) for tp in partitions} == {anew: (0, 2), stays: (1, 1)}
+    assert start.positions.keys() == {*partitions}
+    (warning,) = [record.getMessage() for record in caplog.records if "created again" in record.getMessage()]
+    assert f"{anew} was deleted and created again" in warning
+    assert "drop this one, or move it away" in warning
+
+
+def test_where_another_query_stands_is_no_end_in_a_topic_made_anew(cluster: Cluster) -> None:
+    name = cluster.create()
+    cluster.send(name, [1, 2, 3])
+    for given in (EARLIEST, LENIENT):
+        with cluster.stream(subscribe=name, **EARLIEST) as other:
+            assert other.process_all() == [1, 2, 3]
+            until = {"untilOffsets": other.offset_log[-1], "assign": json.dumps({name: [0]})}
+        cluster.send(name, [4])
+        with cluster.stream(**until, **given, **AT_ONCE) as stream:
+            assert stream.available_now() == [[1, 2, 3]]
+        cluster.recreate(name)
+        cluster.send(name, [1, 2, 3])
+        with cluster.stream(**until, **given, **AT_ONCE) as stream, pytest.raises(RecreatedTopicError):
+            stream.available_now()
 
 
 def test_a_batch_that_was_planned_before_its_topic_was_deleted(cluster: Cluster, two: tuple[str, str]) -> None:

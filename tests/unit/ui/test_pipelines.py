@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparkonce.connectors.lag.runs import Runs, RunState
 from sparkonce.jobs.shared.events import NotedEvent, note, noted
+from sparkonce.jobs.ui.delta import pipelines as module
 from sparkonce.jobs.ui.delta.checkpoints import read_checkpoint
 from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, EndOffsets, Pipeline, _seen, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS
@@ -20,6 +23,7 @@ from sparkonce.jobs.ui.site import Given, Site
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.offsets import Position, SourceOffset
 from tests.unit.sink.query_by_hand import TP, Query
+from tests.unit.sink.test_shared_batch import Pipeline as Shared
 from tests.unit.ui.shown import shown
 
 
@@ -59,6 +63,18 @@ def test_a_query_with_its_checkpoint_and_its_table(tmp_path: Path) -> None:
     assert sum(minute.rows or 0 for _, minute in pipeline.minutes) == 2
     assert len(pipeline.minutes) == 60
     assert not pipeline.is_past
+
+
+def test_a_query_of_many_tables_is_one_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMES", 2)
+    Shared(tmp_path).run(0, {"a": 3, "b": 2, "c": 1})
+    tables = [TableWatches({}).at(str(tmp_path / topic)) for topic in "abc"]
+    runs = Runs(tmp_path)
+    runs.note("q", RunState.RUNNING)
+    known = replace(look([str(tmp_path / "checkpoint")], tables, {}), runs=runs)
+    (pipeline,) = pipelines(known, EndOffsets(lambda *_: None), now_ms())
+    assert (pipeline.name, str(pipeline.state)) == ("app.a, app.b and 1 more", "running")
+    assert (pipeline.app_ids, pipeline.topics) == (("app.a", "app.b", "app.c"), ("a", "b", "c"))
 
 
 def test_a_log_that_ends_before_what_was_read_of_it_is_no_lag_of_none(tmp_path: Path) -> None:
