@@ -1,6 +1,7 @@
 """How Sphinx makes the site of these pages: `make docs`.
 
-The navigation is README.md: its headings, and the pages that they list. A page that it does not list fails the build.
+The navigation is README.md: its headings, and the pages that they list. The pages of internals/ are listed by a README
+of their own, and appear below its entry. A page that neither lists fails the build.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ html_sidebars = {
 suppress_warnings = ["misc.highlighting_failure"]  # what is left out of an example is written as …
 
 
-def navigation() -> str:
-    """Make a table of contents for each heading of README.md from the links below it."""
+def navigation(listing: str) -> str:
+    """Make a table of contents for each heading of a README from the links below it."""
     parts = []
-    for section in re.split(r"^##+ ", (DOCS / "README.md").read_text(), flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^##+ ", listing, flags=re.MULTILINE)[1:]:
         caption, _, text = section.partition("\n")
         pages = re.findall(r"\[([^\]]+)\]\(([^)]+)\.md\)", text)
         if pages:
@@ -56,9 +57,11 @@ def navigation() -> str:
 
 
 def _complete(_: Sphinx, page: str, source: list[str]) -> None:
-    """Add to the start page the navigation, and to the page of changes what stands at the root of the checkout."""
+    """Add the navigation to the start page and to that of internals/, and CHANGELOG.md to the page of changes."""
     if page == root_doc:
-        source[0] += "\n" + navigation()
+        source[0] += "\n" + navigation((DOCS / "README.md").read_text())
+    elif page == "internals/README":
+        source[0] += "\n" + navigation(source[0])
     elif page == "changelog":
         source[0] = (DOCS.parent / "CHANGELOG.md").read_text().replace("](docs/", "](")
 

@@ -58,7 +58,7 @@ BY_WRITE_STREAM = (
 )
 _INSTEAD = (
     "let delta-spark write to it, with the same guarantee: sparkonce.AppendWriter, for foreachBatch "
-    "(docs/append_with_delta_spark.md); or write to another table"
+    "(docs/upserts.md); or write to another table"
 )
 _INSTEAD_OF_A_CATALOG = "write to it with delta-spark and its catalog, or to another table"
 _MERGE_ATTEMPTS = 10

@@ -112,7 +112,7 @@ class DeltaWriter(metaclass=Shipped):
         if type(rows).__module__.startswith("pyspark.sql.connect"):
             raise ValueError(
                 f"{type(self).__name__} runs delta-spark in the driver's own session, and this query is of Spark "
-                "Connect: run it by spark-submit, write with ForeachBatch, or append with delta_once (docs/connect.md)"
+                "Connect: run it by spark-submit, write with ForeachBatch, or append with delta_once (docs/shipping.md)"
             )
         delta_table()
         self._check(rows)

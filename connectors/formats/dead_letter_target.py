@@ -291,8 +291,9 @@ class DeadLetterTarget:
             way_on = f"kafka-consumer-groups --group {dead_letters_group(app_id)} --reset-offsets {words}"
         return OffsetMismatchError(
             f"{batch} begins at {start} of {tp} (source {source!r}), and {self._place} has the dead letters of records "
-            f"below {stored} only: those of [{stored}, {start}) may be nowhere. If there are none, since the query ran "
-            f"without deadLetters or its offsets were set forward by hand, set them forward here, too: {way_on}"
+            f"below {stored} only: dead letters of offsets {stored} to {start - 1} may be missing. If there are none, "
+            f"because the query ran without deadLetters or its offsets were set forward by hand, set them forward "
+            f"here, too: {way_on}"
         )
 
 

@@ -41,7 +41,7 @@ def ingest(
     """Start queries that write Kafka topics into Delta tables, exactly once, and look after them.
 
     With one table, its entries are arguments; with several, each is an `IngestTable` in ``tables``, and the arguments
-    are what those have that they do not set. docs/ingest.md explains all of them, and the same entries in a file.
+    are what those have that they do not set. docs/ingest_entries.md lists all of them, and the same entries in a file.
 
     Example:
         >>> with ingest(

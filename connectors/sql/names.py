@@ -86,7 +86,7 @@ def unknown(name: str, way_out: str, *, is_aggregate: bool) -> OptionError:
             f"function {name} of Spark is unknown here: no form of it is known to return the same; {way_out}"
         )
     near = [_INSTEAD[name]] if name in _INSTEAD else get_close_matches(name, FUNCTIONS, n=3, cutoff=_ALIKE)
-    hint = f"did you mean {' or '.join(near)}?" if near else "docs/direct_sql.md lists what there is"
+    hint = f"did you mean {' or '.join(near)}?" if near else "docs/sql_functions.md lists what there is"
     return refused(f"function {name} is unknown or not allowed; {hint}")
 
 

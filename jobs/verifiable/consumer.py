@@ -5,7 +5,7 @@
 Theory of operation: in the spirit of Apache Kafka's VerifiableConsumer (org.apache.kafka.tools), with the same names,
 on kafka-python. A poll is reported, and its offsets are committed, before the next one, in which a rebalance may
 happen: so that is in the history exactly between the records before and after it. `lab.history` checks the output;
-docs/histories.md lists the events.
+docs/internals/histories.md lists the events.
 """
 
 from __future__ import annotations

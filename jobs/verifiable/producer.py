@@ -5,7 +5,7 @@
 Theory of operation: in the spirit of Apache Kafka's VerifiableProducer (org.apache.kafka.tools), with the same names,
 on kafka-python. An event precedes each record's send; so after a kill of this process, or of the broker,
 every record is known to be unsent, acknowledged, failed, or of unknown outcome. Transactions likewise:
-an event precedes each commit. `lab.history` checks the output; docs/histories.md lists the events.
+an event precedes each commit. `lab.history` checks the output; docs/internals/histories.md lists the events.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Look for anomalies in a history: files of JSON lines, as sparkonce verifiable-pr
 _EPILOG = """\
 exit status: 0 no anomaly, 1 anomalies, 2 the history cannot be read or judged. The last line of the output is
 HISTORY events=N anomalies=N. Not looked for: write cycles between transactions, and reads before a commit, which need
-an order across clients. Docs: docs/histories.md
+an order across clients. Docs: docs/internals/histories.md
 """
 
 

@@ -1,7 +1,7 @@
 """The kinds of anomalies in a history, and a finding.
 
 The names follow Jepsen's workload for Kafka (jepsen.tests.kafka), whose documentation defines them over its own kind
-of history; their definitions here are below and in `docs/histories.md`.
+of history; their definitions here are below and in `docs/internals/histories.md`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Theory of operation: each client (producer, consumer, reader of a result table) writes a file, or several share one,
 distinguished by the field `client`. Names and fields are those of Kafka's own VerifiableProducer and
 VerifiableConsumer (org.apache.kafka.tools) wherever these have them, so the output of those tools can be read too;
-`docs/histories.md` lists all of them. `reading.py` makes these types from text.
+`docs/internals/histories.md` lists all of them. `reading.py` makes these types from text.
 """
 
 from __future__ import annotations

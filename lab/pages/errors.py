@@ -12,14 +12,16 @@ from importlib import import_module
 WAYS_OUT: dict[str, dict[str, str]] = {
     "exactly_once.errors": {
         "DeliveryError": (
-            "The kind of all errors below it in this table. Look at the class that the message begins with."
+            "The base class of the errors below it in this table. Look at the class that the message begins with."
         ),
         "InternalError": "Report it: sparkonce has a bug. Nothing of the batch was committed.",
         "OffsetMismatchError": (
             "Start with a new `checkpointLocation`, and `offsetStore` with the same `appId` on the source: "
-            "[when a query stops](guarantees.md#what-to-do-when-a-query-stops)."
+            "[when a query stops](recovery.md)."
         ),
-        "FencedError": "Stop one of the two drivers, or give each its own `appId`: [two drivers](two_drivers.md).",
+        "FencedError": (
+            "Stop one of the two drivers, or give each its own `appId`: [two drivers](recovery.md#two-drivers)."
+        ),
         "StatefulRestartError": "Restore the checkpoint, or write to a new table: [recovery](recovery.md).",
         "CheckpointError": (
             "Restore the newest checkpoint; without state, begin with a new one and `offsetStore`: "
@@ -29,13 +31,13 @@ WAYS_OUT: dict[str, dict[str, str]] = {
             "Remove what is between source and sink, or set `handOver=rows` on the source: "
             "[direct](direct.md#what-must-not-be-in-between)."
         ),
-        "UnknownOutcomeError": "Start the query again when the store answers: the batch is compared again.",
+        "UnknownOutcomeError": "Start the query again when the store responds: the batch is compared again.",
         "FilesGoneError": (
-            "Start the query again: the batch is written anew. Keep `VACUUM` and lifecycle rules away from "
+            "Start the query again: the batch is written again. Keep `VACUUM` and lifecycle rules away from "
             "files younger than a batch: [recovery](recovery.md)."
         ),
         "TransactionsGoneError": (
-            "Start again; where rows are named as lost, `sparkonce transactions finish --accept`: [into "
+            "Start again; if rows are named as lost, `sparkonce transactions finish --accept`: [writing to "
             "Kafka](kafka_sink.md#when-a-query-stops)."
         ),
     },
@@ -58,7 +60,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "StoreMissingError": "Check the path; a table that no query has written has no offsets.",
     },
     "offset_store.offsets": {
-        "OffsetFormatError": "Give the offsets as [an offset looks like](kafka_once.md#what-an-offset-looks-like).",
+        "OffsetFormatError": "Write the offsets as [an offset looks like](kafka_once.md#what-an-offset-looks-like).",
     },
     "options": {
         "OptionError": "Correct the option; `sparkonce options FORMAT NAME` explains it.",
@@ -82,7 +84,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.kafka_source.data_loss": {
         "DataLossError": (
             "Find out why the records are gone (retention, deletion, another log); `failOnDataLoss=false` "
-            "continues without them: [what is data loss](kafka_once.md)."
+            "continues without them: [records that are gone](kafka_once.md#records-that-are-gone)."
         ),
     },
     "connectors.kafka_source.ranges": {
@@ -104,16 +106,19 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     },
     "connectors.delta_sink.schema": {
         "SchemaError": (
-            "Cast the columns that are named, or set `mergeSchema` for new ones: [delta_once](delta_once.md)."
+            "Cast the columns that are named, or set `mergeSchema` for new ones: [tables and "
+            "schemas](delta_once.md#tables-and-schemas)."
         ),
     },
     "connectors.delta_sink.table": {
         "TableError": (
-            "Write with [AppendWriter](append_with_delta_spark.md) or [MergeWriter](upserts.md), or to another table."
+            "Write with [AppendWriter](upserts.md#appendwriter) or [MergeWriter](upserts.md), or to another table."
         ),
     },
     "connectors.delta_sink.compaction": {
-        "CompactionError": "The message says what the table or the request lacks: [delta_once](delta_once.md).",
+        "CompactionError": (
+            "The message says what the table or the request lacks: [small files](recovery.md#small-files)."
+        ),
     },
     "connectors.ingest.ingestion": {
         "IngestError": "The message holds the error of the query that failed: look that one up here.",
@@ -123,12 +128,12 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     },
     "connectors.kafka_sink.producer": {
         "DeliveryTimeoutError": (
-            "Look at the broker and the network; `kafka.delivery.timeout.ms` is how long is waited. The batch "
+            "Check the broker and the network; `kafka.delivery.timeout.ms` is the time limit. The batch "
             "is written again."
         ),
         "RecordTooLargeError": "Raise the topic's `max.message.bytes`, or send smaller rows.",
         "DeliveryRefusedError": (
-            "The message names the reason of the broker: rights, a topic that is gone, a setting of the topic."
+            "The message has the broker's reason: rights, a deleted topic, a setting of the topic."
         ),
     },
     "connectors.kafka_sink.transactions": {
@@ -136,7 +141,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
             "The message names the step and the remedy; `sparkonce transactions list` shows what is open."
         ),
         "FencedProducerError": (
-            "Another driver with this `appId` runs, or a transaction timed out: [into "
+            "Another driver with this `appId` runs, or a transaction timed out: [writing to "
             "Kafka](kafka_sink.md#when-a-query-stops)."
         ),
     },
@@ -147,13 +152,13 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         ),
     },
     "connectors.kafka_sink.spool": {
-        "SpoolError": "The folder of the checkpoint must be one that driver and workers share; then start again.",
+        "SpoolError": "Use a checkpoint folder that driver and workers share; then start again.",
     },
     "connectors.kafka_sink.administration": {
         "AdministrationError": "The message says what is possible instead: `sparkonce transactions list`.",
     },
     "connectors.schema_registry.client": {
-        "RegistryError": "The kind of all errors below it in this table.",
+        "RegistryError": "The base class of the errors below it in this table.",
         "UnreachableRegistryError": (
             "Check `schemaRegistry.url` and the network: [schema "
             "registries](schema_registry.md#when-something-is-wrong)."
@@ -164,9 +169,9 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "RejectedSchemaError": "Make the schema compatible with those before it, or change the subject's rule.",
     },
     "connectors.values.evolution": {
-        "NoSchemaYetError": "Start when something has been written to the topic, or give `valueSchema`.",
+        "NoSchemaYetError": "Start when something has been written to the topic, or set `valueSchema`.",
         "SchemaChangedError": "Start the query again: it then reads with the newer schema (`schemaEvolution=restart`).",
-        "NewerThanBegunError": "Start the query again: the batch is completed with the schema that it was begun with.",
+        "NewerThanBegunError": "Start the query again: the batch is completed with the schema that it began with.",
         "UnknownWriterError": "Restore the schema in the registry: [schema registries](schema_registry.md).",
     },
     "connectors.values.rows": {
@@ -197,7 +202,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "BrokerStartError": "Read the output that the message holds: a port in use, a folder that is in use.",
     },
     "broker_lite.faults.faults": {
-        "FaultNeverFiredError": "The test did not do what the fault waits for: [faults](faults.md).",
+        "FaultNeverFiredError": "The test did not make the request that the fault waits for: [faults](faults.md).",
     },
     "registry_lite.topic": {
         "RegistryStartError": "The message says what the topic `_schemas` or its broker lacks.",
@@ -233,10 +238,10 @@ _HEAD = """\
 
 Spark wraps the error of a query in a stack trace, repeats it, and adds the query's plan. Look for the last line that
 begins with `sparkonce.`, which `sparkonce.explain(error)` returns: it names one of these classes, says what is wrong,
-where, and what to do. This page is for what the line leaves open. Classes that `sparkonce` exports can be caught by
-name: [Python API](python_api.md).
+where, and what to do. [Recovery](recovery.md) has the steps for each case. Classes that `sparkonce` exports can be
+caught by name: [Python API](python_api.md).
 
-Exit statuses of commands: 0 all is well, 1 something is wrong, 2 it could not be done as asked."""
+Exit statuses of commands: 0 success, 1 something is wrong, 2 the command line cannot be used."""
 
 _TITLES = {
     "exactly_once": "Guarantees",

@@ -16,14 +16,14 @@ def markdown(reference: Reference) -> str:
         f"# {reference.title}",
         "",
         _paragraph(
-            f"For {reference.use}. This page is made from the declarations in the code, by `python -m lab.pages .`; "
-            f"`sparkonce options {name} NAME` shows one of them in the terminal."
+            f"For {reference.use}. `sparkonce options {name} NAME` shows one of them in the terminal. "
+            "(This page is generated from the code: `python -m lab.pages .`)"
         ),
         "",
         _paragraph(
-            "Names are compared without case. A name that is not here is an error, which tells the nearest one. An "
-            "option marked S is one of Spark's own connector, with the same meaning. No message and no log shows the "
-            "text of one that is marked *secret*, nor does a plan in a session of `sparkonce.spark_session`."
+            "Names are compared without case. An unknown name is an error that suggests the nearest one. "
+            "Options marked S are those of Spark's own connector, with the same meaning. Values of options marked "
+            "*secret* appear in no message and no log, nor in plans in a session of `sparkonce.spark_session`."
         ),
     ]
     if reference.note:
@@ -32,7 +32,7 @@ def markdown(reference: Reference) -> str:
         lines += ["", f"## {group}", ""]
         if group in (WITHOUT_EFFECT, REFUSED):
             lines += [
-                "These change nothing here, and are taken without a word." if group == WITHOUT_EFFECT else _REFUSING
+                "These have no effect here; they are accepted silently." if group == WITHOUT_EFFECT else _REFUSING
             ]
             lines += ["", f"| setting | {'why' if group == WITHOUT_EFFECT else 'instead'} |", "|---|---|"]
             for names, why in reasons(entries):

@@ -1,4 +1,4 @@
-"""The command `python -m lab.sim`: simulate clusters from seeds and check invariants. More: docs/simulator.md."""
+"""The command `python -m lab.sim`: simulate clusters from seeds, check invariants: docs/internals/simulator.md."""
 
 from __future__ import annotations
 

@@ -382,7 +382,7 @@ _NEVER = "·"
 
 
 def markdown() -> str:
-    """Return the tables of docs/crash_points.md: a test compares the page with this."""
+    """Return the tables of docs/internals/crash_points.md: a test compares the page with this."""
     parts = [_table(result) for result in Result]
     return "\n\n".join([*parts, _reasons()])
 

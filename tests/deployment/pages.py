@@ -17,14 +17,16 @@ from tests.spark.source_support import Topics, values
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = PROJECT / "docs" / "deployment"
+CLUSTERS = PAGES / "clusters.md"
 BIN = Path(sys.executable).parent
 JARS = Path(pyspark.__file__).with_name("jars")
 DEADLINE_S = 500
 
 
-def submissions(page: str) -> list[str]:
-    """Return the blocks of a page that submit the job, in order."""
-    blocks = re.findall(r"```bash\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
+def submissions(*sections: str) -> list[str]:
+    """Return the blocks of sections of clusters.md that submit the job, in order."""
+    found = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", CLUSTERS.read_text(), re.DOTALL | re.MULTILINE))
+    blocks = [block for section in sections for block in re.findall(r"```bash\n(.*?)```", found[section], re.DOTALL)]
     return [block for block in blocks if "spark-submit" in block]
 
 

@@ -1,4 +1,4 @@
-"""docs/deployment/standalone.md: its commands on one machine, then on a Master and two Workers."""
+"""docs/deployment/clusters.md: its commands on one machine, then on a Master and two Workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from lab.standalone import StandaloneCluster
 from sparkonce import EmbeddedBroker
-from tests.deployment.pages import BIN, PAGES, Place, submissions
+from tests.deployment.pages import BIN, CLUSTERS, Place, submissions
 
 REFUSAL = "Cluster deploy mode is currently not supported for python applications on standalone clusters."
 
@@ -22,7 +22,7 @@ REFUSAL = "Cluster deploy mode is currently not supported for python application
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     with EmbeddedBroker(process=True) as broker, StandaloneCluster(tmp_path / "cluster") as cluster:
         place = Place(broker, tmp_path, {"spark://master:7077": cluster.url})
-        on_one_machine, on_the_cluster = submissions("standalone.md")
+        on_one_machine, on_the_cluster = submissions("One machine", "Standalone")
         place.send(5)
         place.run(on_one_machine)
         place.check()
@@ -33,7 +33,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_refuses_drivers_in_python_on_its_own_cluster() -> None:
-    assert REFUSAL in " ".join((PAGES / "standalone.md").read_text().split())
+    assert REFUSAL in " ".join(CLUSTERS.read_text().split())
     command: list[str | Path] = [
         BIN / "spark-submit",
         "--master",

@@ -1,4 +1,4 @@
-"""docs/deployment/yarn.md: its commands on Hadoop's own resource manager with two node managers, of one process."""
+"""docs/deployment/clusters.md: its commands for YARN, on a resource manager with two node managers, of one process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def yarn(folder: Path) -> Iterator[Path]:
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     with EmbeddedBroker(process=True) as broker, yarn(tmp_path / "hadoop") as settings:
         place = Place(broker, tmp_path, {"/etc/hadoop/conf": str(settings)})
-        client, cluster = submissions("yarn.md")
+        client, cluster = submissions("YARN")
         place.send(5)
         place.run(client)
         place.check()

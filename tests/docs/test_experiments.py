@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-TEXT = (PROJECT / "docs" / "experiments.md").read_text()
+TEXT = (PROJECT / "docs" / "internals" / "experiments.md").read_text()
 NAMED = set(re.findall(r"`(test_\w+\.py)::(test_\w+)`", TEXT))
 
 

@@ -31,7 +31,7 @@ COMMANDS = [line.strip() for line in re.findall(r"^    ((?:seq .*)?sparkonce [^#
 
 def test_every_make_command_in_the_documents_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
-    documents = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").glob("*.md")]
+    documents = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").rglob("*.md")]
     command = re.compile(r"(?:`|^ +(?:\$ )?)make ([a-z]+(?:-[a-z]+)*)\b", re.MULTILINE)
     named = {target for path in documents for target in command.findall(path.read_text())}
     assert {"demo", "test"} <= named
@@ -45,9 +45,25 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def test_the_index_names_every_page_once() -> None:
+    """The pages of internals/ are named by its own README."""
     docs = PROJECT / "docs"
     pages = {str(page.relative_to(docs)) for kind in ("*.md", "*.ipynb") for page in docs.rglob(kind)} - {"README.md"}
-    assert sorted(re.findall(r"\]\(([^)]+)\)", INDEX)) == sorted(pages)
+    inner = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", (docs / "internals" / "README.md").read_text(), re.MULTILINE)
+    listed = [*re.findall(r"\]\(([^)]+)\)", INDEX), *(f"internals/{page}" for page in inner)]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_the_guide_can_be_read() -> None:
+    """In an evening: tables to look things up belong to the reference, what explains the code to the internals."""
+    guide = INDEX.partition("\n## Guide\n")[2].partition("\n## ")[0]
+    pages = re.findall(r"\]\(([^)]+\.md)\)", guide)
+    assert 10 < len(pages) <= 40
+    assert sum(len((PROJECT / "docs" / page).read_text().split()) for page in pages) <= 46_000
+
+
+def test_no_link_text_is_the_name_of_a_file() -> None:
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
+    assert [page.name for page in pages if re.search(r"\[[a-z_0-9/]+\.md\]\(", page.read_text())] == []
 
 
 def test_the_ten_lines_are_those_of_the_first_page() -> None:

@@ -333,7 +333,7 @@ def test_the_configurations_are_read(ours: Clients) -> None:
 
 @pytest.mark.lab
 def test_the_commands_of_the_docs_run(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    commands = re.search(r"```sh\n(.*?)```", (PROJECT / "docs" / "histories.md").read_text(), re.DOTALL)
+    commands = re.search(r"```sh\n(.*?)```", (PROJECT / "docs" / "internals" / "histories.md").read_text(), re.DOTALL)
     assert commands is not None
     script = (
         commands[1].replace("localhost:9092", broker.bootstrap_servers).replace("python -m", f"{sys.executable} -m")

@@ -71,7 +71,7 @@ def test_partition_values(partitions: EdgeTable) -> None:
 
 
 def test_values_in_files_that_were_merged(tmp_path: Path) -> None:
-    """Not by ``to_pyarrow_dataset``, which skips files for columns whose bounds are left out (docs/delta_once.md)."""
+    """Not by ``to_pyarrow_dataset``, which skips files for columns whose bounds are left out (docs/delta_tables.md)."""
     table = write_edge_values(tmp_path, SEED)
     sizes = pa.table(DeltaTable(table.path).get_add_actions())["size_bytes"].to_pylist()
     assert main(["compact", str(table.path), "--target-bytes", str(sum(sizes) * 3 // len(sizes))]) == 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = FOLDER.parents[1] / "docs" / "spark_cases.md"
+PAGE = FOLDER.parents[1] / "docs" / "internals" / "spark_cases.md"
 CASE = re.compile(r'Spark:\s+(\w+)\s+"(.+?)"\s*(?=\n|$)', re.DOTALL)
 ROW = re.compile(r"\| `(?P<case>.+?)` \| (?P<here>.+?) \|$")
 TEST = re.compile(r"`([\w/]+\.py::\w+)`")

@@ -1,4 +1,4 @@
-"""What docs/connect.md shows, by a client of a Connect server: ``python connect_client.py ADDRESS SERVERS FOLDER``.
+"""What docs/shipping.md shows, by a client of a Connect server: ``python connect_client.py ADDRESS SERVERS FOLDER``.
 
 Each line is one step and its outcome, as JSON.
 """

@@ -1,4 +1,4 @@
-"""Spark Connect, with server and client in processes of their own: what docs/connect.md says works or is refused."""
+"""Spark Connect, with server and client in processes of their own: what docs/shipping.md says works or is refused."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.spark.sql_comparison import differences, spark_rows, with_settings
 from tests.spark.sql_pairs import EXTRA, Pair, edge_rows, pairs, unparenthesised
 
 pytestmark = pytest.mark.spark
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "direct_sql.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sql_functions.md").read_text()
 ONE_IN = 400
 """Expressions of the table that are taken here; tests/lab/sql takes all."""
 _ARGUMENT = r"\w+_[abc]\b|r?'[^']*'|-?\d+"

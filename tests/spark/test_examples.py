@@ -26,6 +26,7 @@ PAGE = (PROJECT / "docs" / "examples.md").read_text()
 EXAMPLES = {
     section.partition("\n")[0]: section.partition("```python\n")[2].partition("```")[0]
     for section in PAGE.split("\n## ")[1:]
+    if "```python" in section
 }
 STORES = PROJECT / "tests" / "unit" / "source" / "key_stores"
 HOUR_MS = 60 * 60 * 1000

@@ -2,8 +2,8 @@
 
 `make test` takes one path, in turns; what both paths do at each crash point is the crash matrix's to find.
 
-The issues are those of Iceberg's sink for Kafka Connect, Delta Lake, Paimon and kafka-delta-ingest. docs/field_bugs.md
-says what each was, and why the same cannot happen here.
+The issues are those of Iceberg's sink for Kafka Connect, Delta Lake, Paimon and kafka-delta-ingest.
+docs/internals/field_bugs.md says what each was, and why the same cannot happen here.
 """
 
 from __future__ import annotations

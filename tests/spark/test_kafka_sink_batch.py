@@ -14,7 +14,8 @@ from tests.spark.source_support import Topics, batch
 
 pytestmark = pytest.mark.spark
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kafka_sink_options.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kafka_sink.md").read_text()
+USE_IT = PAGE.partition("\n## Use it\n")[2].partition("\n## ")[0]
 COLUMNS = (
     "key string, value string, topic string, partition int, headers array<struct<key string, value binary>>, x int"
 )
@@ -86,7 +87,7 @@ def test_what_cannot_work_is_refused_in_words_that_reach_the_user(spark: SparkSe
 def test_the_examples_of_the_page(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     names = {name: topics.create(2) for name in ("flights", "flights-upper", "numbers")}
     topics.produce(names["flights"], [b"a", b"b"], keys=[b"1", None])
-    for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for example in re.findall(r"```python\n(.*?)```", USE_IT, re.DOTALL):
         text = example.replace("localhost:9092", topics.bootstrap_servers).replace("/tmp/", f"{tmp_path}/")
         for name, topic in names.items():
             text = text.replace(f'"{name}"', f'"{topic}"')

@@ -72,7 +72,7 @@ def test_there_and_back_with_one_checkpoint(move: Move) -> None:
             move.run("The way back")
         before = {5: 0, 8: 5, 12: 8}[done]
         move.topics.produce("orders", values("order", done - before, start=before), partition=done % 2)
-        move.run("The word", source)
+        move.run("Change the source", source)
         assert move.found(move.spark.read.json(str(move.folder / "orders"))) == expected(done)
 
 

@@ -141,7 +141,7 @@ def statistics(table: Path) -> dict[str, Any]:
 
 
 def comparable(found: dict[str, Any]) -> dict[str, Any]:
-    """Take away what is meant to differ: each is explained in docs/delta_once.md."""
+    """Take away what is meant to differ: each is explained in docs/delta_tables.md."""
     for bounds in (found["minValues"], found["maxValues"]):
         for name in OTHERWISE:
             bounds.pop(name, None)

@@ -72,9 +72,8 @@ def within(name: str, package: str) -> bool:
 
 
 def table() -> dict[str, list[str]]:
-    """Return what ARCHITECTURE.md says that each folder (or module) may import of our own, in the order of its rows."""
-    page = (PROJECT / "ARCHITECTURE.md").read_text()
-    rows = page[page.index("## The folders") : page.index("## Reading routes")].splitlines()
+    """Return which folder (or module) may import which of our own, in the order of the page's rows."""
+    rows = (PROJECT / "docs" / "internals" / "folders.md").read_text().splitlines()
     cells = [
         [re.findall(r"`([a-z_/.]+)`", cell) for cell in found.groups()] for row in rows if (found := ROW.match(row))
     ]

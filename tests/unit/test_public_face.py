@@ -15,7 +15,7 @@ from tests.cases import each_case
 
 PROJECT = Path(__file__).resolve().parents[2]
 HEAVY = {"numba", "numpy", "pyarrow", "pyspark", "deltalake", "kafka", "asyncio", "sparkonce.broker_lite"}
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 
 
 @each_case("name", sorted({*sparkonce.__all__} - {"__version__"}))

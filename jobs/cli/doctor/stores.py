@@ -28,9 +28,7 @@ PROBE = ".sparkonce-doctor-"
 _LONGEST = 500
 _ADDRESS = "Check the address and the credentials"
 _ANOTHER = "Name another place, or move what is there"
-_REFUSED = (
-    "delta_once cannot write to it. Use sparkonce.AppendWriter (docs/append_with_delta_spark.md), or another table"
-)
+_REFUSED = "delta_once cannot write to it. Use sparkonce.AppendWriter (docs/upserts.md), or another table"
 _RIGHTS = "Give this user the right to write there"
 
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from lab.network import free_port
 from tests.zookeeper import ZooKeeper
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs/zookeeper.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs/internals/zookeeper.md").read_text()
 ADDRESS = "127.0.0.1:2181"
 
 

@@ -103,7 +103,7 @@ def test_a_chart_of_the_docs_is_drawn_from_its_data_which_are_those_of_the_page(
     drawn = svg(data)
     assert drawn is not None
     assert texts(drawn) == texts((DOCS / f"{name}.svg").read_text()), f"python -m lab.bench.chart docs/{name}.json …"
-    page = (DOCS / "benchmarks.md").read_text().splitlines()
+    page = (DOCS / "internals" / "measurements.md").read_text().splitlines()
     for one in data:
         rows = [row for row in page if row.startswith(f"| `{one.name}` | {one.unit} |")]
         told = {figure_text(*one.ours), figure_text(*one.peer)}

@@ -59,7 +59,7 @@ def test_every_planted_bug_has_a_seed() -> None:
 
 
 def test_the_table_of_planted_bugs_has_these_seeds() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "internals" / "simulator.md").read_text()
     rows = re.findall(r"^\| `([a-z-]+)`: .*\| (\d+(?:, on ZooKeeper)?) \|$", page, re.MULTILINE)
     seeds = {bug: str(seed) for bug, (seed, _) in FOUND_BY.items()}
     seeds |= {bug: str(seed) for bug, seed in CORES_FOUND_BY.items()}

@@ -217,7 +217,7 @@ sparkonce.crash_points.InjectedCrashError: injected failure at sink.before_commi
 
 
 def test_the_page_names_every_option_and_real_cells() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "verify.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "internals" / "verify.md").read_text()
     parser = argparse.ArgumentParser(add_help=False)
     add_arguments(parser)
     for action in parser._actions:

@@ -209,10 +209,12 @@ def test_names_are_unique_and_fit_a_file_system() -> None:
 
 
 def test_the_page_says_what_the_matrix_says() -> None:
-    page = (DOCS / "crash_points.md").read_text()
-    assert markdown() in page, "run python -m lab.verify.matrix and put what it prints into docs/crash_points.md"
+    page = (DOCS / "internals" / "crash_points.md").read_text()
+    assert markdown() in page, (
+        "run python -m lab.verify.matrix and put what it prints into docs/internals/crash_points.md"
+    )
 
 
 def test_the_page_describes_every_point() -> None:
-    page = (DOCS / "crash_points.md").read_text()
+    page = (DOCS / "internals" / "crash_points.md").read_text()
     assert [point.value for point in POINTS if f"- `{point.value}`:" not in page] == []

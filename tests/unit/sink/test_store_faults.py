@@ -1,7 +1,8 @@
 """Faults between a query and its store: each record comes once, whatever happens to a request.
 
 Three batches: one before the fault, one that meets it, one after it. Where the fault stops the query, it is started
-again, as its supervisor would. Table and checkpoint are in the store. docs/object_stores.md has the table of faults.
+again, as its supervisor would. Table and checkpoint are in the store.
+docs/internals/store_faults.md has the table of faults.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sparkonce.offset_store.log.table_log import PUTS
 from tests.unit.sink.query_by_hand import Query
 from tests.unit.sink.stored_query import CheckpointInStore, upload
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/object_stores.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/internals/store_faults.md"
 REPEATS = 3
 PATIENCE = {
     "max_retries": str(REPEATS),

@@ -181,7 +181,7 @@ REFUSED = [
     ("SELECT date_format(value.at, 'yyyy') AS x FROM records", "date_format of Spark is unknown here: .*selectExpr"),
     ("SELECT sha2(topic, 256) AS x FROM records", "sha2 of Spark is unknown here: .*selectExpr"),
     ("SELECT next_day(value.day, 'MO') AS x FROM records", "next_day of Spark is unknown here: .*selectExpr"),
-    ("SELECT strng(topic) AS x FROM records", "docs/direct_sql.md lists"),
+    ("SELECT strng(topic) AS x FROM records", "docs/sql_functions.md lists"),
     ("SELECT string(offset) AS x FROM records", r"did you mean CAST\(x AS STRING\)"),
     ("SELECT topic RLIKE 'a' AS x FROM records", r"\(line 1, character 20\): write rlike\(x, 'pattern'\)$"),
     ("SELECT topic FROM records WHERE topic rlike 'a' AND offset > 1", r"write rlike\(x, 'pattern'\)$"),

@@ -1,8 +1,8 @@
 """Messages without a schema in kafka-python, in the form of Kafka's own schema files.
 
 Theory of operation: kafka-python creates a codec from the JSON file with the name of the class. A field has the
-version from which on it exists; `docs/groups.md` describes the messages, and `docs/cluster.md` those between
-brokers.
+version from which on it exists; `docs/internals/groups.md` describes the messages, and
+`docs/internals/cluster.md` those between brokers.
 """
 
 from __future__ import annotations
