@@ -53,6 +53,7 @@ class Locations:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
     """The options with which delta-rs reaches it."""
     checkpoint_name: str = field(default="checkpoint", kw_only=True)
+    """The folder of the checkpoint: a second driver has one of its own."""
 
     @property
     def table(self) -> str:

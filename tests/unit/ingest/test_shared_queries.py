@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce import IngestError, Ingestion, IngestTable, OptionError
+from sparkonce.connectors.formats.topic_tables import is_of_one_table
 from sparkonce.connectors.ingest import ingestion as module
 from sparkonce.connectors.ingest.checkpoints import usable
 from sparkonce.connectors.ingest.routing import Flow, routes
@@ -17,6 +18,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from tests.unit.ingest.fake_queries import SPARK, FakeQueries
@@ -197,3 +199,14 @@ def test_what_is_stored_does_not_have_to_be_in_the_log_any_more(
     monkeypatch.setattr(planner, "_parted", lambda *_: {})
     found = planner.initial(planner._options.for_stream()).positions
     assert {tp.partition: position.next for tp, position in found.items()} == {0: 4, 1: 0}
+
+
+def test_a_topic_that_must_not_be_read_is_left_out_alone() -> None:
+    assert is_of_one_table(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch a-0"))
+    assert not is_of_one_table(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "fetch a-0"))
+
+
+@pytest.mark.parametrize("name", ["isolateTables", "untilOffsets"])
+def test_what_the_ingestion_sets_itself_is_refused(tmp_path: Path, ingestion: Made, name: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        ingestion(IngestTable(topics="a", path=f"{tmp_path}/{{topic}}", source={name: "false"}))
