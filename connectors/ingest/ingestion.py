@@ -36,7 +36,7 @@ from sparkonce.connectors.ingest.query import (
 from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
 from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
-from sparkonce.connectors.ingest.topics import existing_topics, unread
+from sparkonce.connectors.ingest.topics import existing_topics, lost, unread
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
 from sparkonce.connectors.runtime.active_session import active_in_thread
@@ -260,8 +260,8 @@ class Ingestion:
                 if running.flow.is_shared:
                     self._waiting[running.flow.name] = running.flow
 
-    def _unreadable(self) -> Iterator[tuple[Flow, OffsetStoreError]]:
-        """Yield the tables that a shared query did not begin with, since they cannot be read, and why."""
+    def _unreadable(self) -> Iterator[tuple[Flow, Exception]]:
+        """Yield the tables that a shared query did not begin with, or whose topics it no longer reads, and why."""
         for running in self._running.values():
             ends = ends_of(running.query) if running.flow.is_shared else []
             begun = {tp.topic for end in ends for tp in end.positions}
@@ -272,6 +272,9 @@ class Ingestion:
                         store.read("", [])
                 except OffsetStoreError as error:
                     yield flow, error
+            for end in ends:
+                for topic, lost_records in lost(running.flow, end).items():
+                    yield self._tables_of(running.flow)[topic], lost_records
 
     def _find_moved(self, caught_up: Sequence[Flow]) -> None:
         """Have queries replaced whose tables were created again by name, in another place."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparkonce.connectors.ingest.routing import EARLIEST as FROM_START
 from sparkonce.connectors.ingest.routing import Flow, Route
 from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.resolving import Offsets
@@ -68,3 +69,13 @@ def unread(shared: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartitio
         planner.close()
     waiting = {tp.topic for tp, at in latest.items() if at > end.positions[tp].next}
     return waiting, {tp for tp, at in earliest.items() if at < end.positions[tp].origin}
+
+
+def lost(shared: Flow, end: SourceOffset) -> Mapping[str, DataLossError]:
+    """Return the topics that a shared query no longer reads, since records are lost. Raises as `check_topics`."""
+    planner = Planner(SourceOptions.read(shared.source))
+    try:
+        planner.while_topics_stay(lambda: planner.latest(planner.adapt(end, planner.refresh(lenient=True))))
+    finally:
+        planner.close()
+    return planner.tables.lost

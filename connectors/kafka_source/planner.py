@@ -10,7 +10,7 @@ takes a while to reach every broker. If a topic vanishes between two requests th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -36,13 +36,12 @@ from sparkonce.connectors.kafka_source.planning import Piece, bundle, divide, sh
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
-from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
+from sparkonce.connectors.kafka_source.tables import BOTH_IN_ONE_TABLE, TablesByTopic, by_topic
 from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.client.retry import retry
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
 from sparkonce.offset_store.group import GroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
-from sparkonce.options import OptionError
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -50,10 +49,6 @@ SettledGroup = Callable[[Client, str, str], GroupOffsets]
 """Returns a group of an id for an application, whose offsets are not those of a decision that must be reverted."""
 
 _NOTHING = Line(SourceOffset("", {}), ours=True)
-_BOTH_IN_ONE_TABLE = (
-    "its table lacks what was not read of the old topic, and the new one is read from its start into the same table. "
-    "For a table of the new topic's records alone, drop this one, or move it away"
-)
 
 
 class Planner:
@@ -72,12 +67,8 @@ class Planner:
         """Metadata of the topics; leaders that change while offsets are requested are updated here."""
         self._asked_in: dict[str, TopicMetadata] = {}
         """The metadata, and with it the leader epochs, in which the latest offsets were requested."""
-        self._stores: LruCache[tuple[str, str], OffsetStore] = LruCache(MAX_TABLES)
-        """The stores of tables that are each of one topic, by name and appId."""
-        self._behind: frozenset[str] = frozenset()
-        """Topics that were not read in the last batch, since their tables are behind it."""
-        self._ended: set[tuple[str, str]] = set()
-        """Topics with isolated tables, by name and id, that were reported as gone or created again."""
+        self.tables = TablesByTopic(options)
+        """The tables that are each of one topic, if the query has such."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
@@ -202,23 +193,30 @@ class Planner:
             positions |= stored
             new = [tp for tp in new if tp not in stored and tp not in unknown]
         for tp, earliest in self.ask(dict.fromkeys(new, EARLIEST)).items():
-            if earliest > 0 and tp.topic not in recreated:
-                report_loss(
-                    f"added partition {tp} should be read from offset 0, but its log starts from {earliest}",
-                    fail=self._options.fail_on_data_loss,
-                    prevention=RETENTION,
-                )
-            positions[tp] = Position(earliest, earliest)
+            with self.tables.losing(tp.topic):
+                if earliest > 0 and tp.topic not in recreated:
+                    report_loss(
+                        f"added partition {tp} should be read from offset 0, but its log starts from {earliest}",
+                        fail=self._options.fail_on_data_loss,
+                        prevention=RETENTION,
+                    )
+                positions[tp] = Position(earliest, earliest)
         return SourceOffset(start.source, positions)
 
-    def latest(self, start: SourceOffset) -> Offsets:
+    def latest(self, start: SourceOffset, *, waits_for_leaders: bool = True) -> Offsets:
         """Return the latest offsets of the partitions in ``start``; for a truncated log, the offset where it diverges.
+
+        If tables are isolated, a topic of which data is lost ends where ``start`` is, and, unless this
+        ``waits_for_leaders``, a partition without a leader.
 
         Raises:
             DataLossError: if one is before ``start``, even when requested again, or the records before it have been
                 replaced, and failOnDataLoss is true.
         """
         positions = start.positions
+        if self._options.isolate_tables and not waits_for_leaders:
+            positions = {tp: at for tp, at in positions.items() if self.has_leader(tp)}
+            self.tables.note_leaderless(tp for tp in start.positions if tp not in positions)
         offsets = self.ask(dict.fromkeys(positions, LATEST))
         self._asked_in = dict(self.topics)
         parted = self._parted(positions, offsets)
@@ -233,14 +231,20 @@ class Planner:
 
         if behind() and self._ask_again(is_strange):
             for tp in sorted(behind()):
-                report_loss(
-                    f"the offset of partition {tp} was changed from {positions[tp].next} to {offsets[tp]}, where its "
-                    "log ends now: what was read before or where the query should start is gone, and new records get "
-                    "the same offsets",
-                    fail=self._options.fail_on_data_loss,
-                    instead=f"{NEW_CHECKPOINT}; if kafka.bootstrap.servers is another cluster's, set it back",
-                )
-        return offsets
+                with self.tables.losing(tp.topic):
+                    report_loss(
+                        f"the offset of partition {tp} was changed from {positions[tp].next} to {offsets[tp]}, where "
+                        "its log ends now: what was read before or where the query should start is gone, and new "
+                        "records get the same offsets",
+                        fail=self._options.fail_on_data_loss,
+                        instead=f"{NEW_CHECKPOINT}; if kafka.bootstrap.servers is another cluster's, set it back",
+                    )
+        stay = {tp: at.next for tp, at in start.positions.items() if tp not in offsets or tp.topic in self.tables.lost}
+        return {**offsets, **stay}
+
+    def has_leader(self, tp: TopicPartition) -> bool:
+        """Whether a partition had a leader when the metadata was requested last."""
+        return _leader(self.topics, tp) is not None
 
     def advance(
         self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None
@@ -267,21 +271,10 @@ class Planner:
         """
         ranges = batch_ranges(start, self.advance(start, latest, None))
         moving = {tp: extent for tp, extent in ranges.items() if extent.end > extent.start}
-        behind: set[TopicPartition] = set()
-        without: set[TopicPartition] = set()
-        for topic, own in _by_topic(moving).items():
-            try:
-                stored = self._store_of(topic).read(start.source, own)
-            except OffsetStoreError as error:
-                _log.info("kafka_once: the table of %s: %s", topic, error)
-                behind.update(own)
-                continue
-            if any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
-                behind.update(own)
-            without.update(tp for tp in own if tp not in stored)
+        behind, without = self.tables.behind(start, moving)
         made_anew = {tp.topic for tp in self._begun_later(start, without)}
         behind.update(tp for tp in moving if tp.topic in made_anew)
-        self._note_behind(frozenset(tp.topic for tp in behind))
+        self.tables.note_behind({tp.topic for tp in behind})
         return {**latest, **{tp: start.positions[tp].next for tp in behind}}
 
     def _begun_later(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -291,14 +284,6 @@ class Planner:
             return []
         earliest = self.ask(dict.fromkeys(later, EARLIEST))
         return [tp for tp in later if earliest[tp] < start.positions[tp].origin]
-
-    def _note_behind(self, topics: frozenset[str]) -> None:
-        new = sorted(topics - self._behind)
-        if new:
-            _log.warning(
-                "kafka_once: %s: not read until their tables have all records before, or can be read", ", ".join(new)
-            )
-        self._behind = topics
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
         """Return ``end`` with the leader epochs of what moved since ``start``; other epochs are kept.
@@ -316,13 +301,17 @@ class Planner:
         """Return where logs diverge from what was read of them, after reporting it.
 
         Raises:
-            DataLossError: if one does and failOnDataLoss is true.
+            DataLossError: if one does and failOnDataLoss is true; with isolated tables the topic is noted as lost.
         """
         doubtful = [tp for tp, end in latest.items() if end < positions[tp].next]
         parted = self._epochs.parted(positions, doubtful)
+        found: dict[TopicPartition, int] = {}
         for tp, divergence in sorted(parted.items()):
-            report_replaced(tp, positions[tp], divergence, latest.get(tp), fail=self._options.fail_on_data_loss)
-        return {tp: divergence.offset for tp, divergence in parted.items() if divergence.offset < positions[tp].next}
+            with self.tables.losing(tp.topic):
+                report_replaced(tp, positions[tp], divergence, latest.get(tp), fail=self._options.fail_on_data_loss)
+                if divergence.offset < positions[tp].next:
+                    found[tp] = divergence.offset
+        return found
 
     def _leader_epoch(self, tp: TopicPartition) -> int:
         return _epoch_of(self.topics, tp)
@@ -447,7 +436,7 @@ class Planner:
         if self._options.isolate_tables:
             ended = [tp for tp in gone if tp.topic not in self.topics]
             for tp in ended:
-                self._note_ended(tp, "is gone: its table stays as it is, and lacks what was not read before")
+                self.tables.note_ended(tp, "is gone: its table stays as it is, and lacks what was not read before")
             gone = [tp for tp in gone if tp not in ended]
             if not gone:
                 return
@@ -480,19 +469,13 @@ class Planner:
                 check_same_topic(tp.topic, tp.topic_id, topic.topic_id)
             what = f"was deleted and created again (its id was {tp.topic_id} and is {topic.topic_id})"
             if isolated:
-                self._note_ended(tp, f"{what}: {_BOTH_IN_ONE_TABLE}")
+                self.tables.note_ended(tp, f"{what}: {BOTH_IN_ONE_TABLE}")
                 continue
             report_loss(
                 f"topic {tp.topic} {what}, so the old one's records are gone and the new one is read from its start",
                 fail=False,
             )
         return recreated
-
-    def _note_ended(self, tp: TopicPartition, what: str) -> None:
-        """Warn once that a topic that has a table of its own has ended."""
-        if (tp.topic, tp.topic_id) not in self._ended:
-            self._ended.add((tp.topic, tp.topic_id))
-            _log.warning("kafka_once: topic %s %s", tp.topic, what)
 
     def _ask_again(self, strange: Callable[[], bool]) -> bool:
         return ask_again(strange, self._options.pauses_s())
@@ -518,34 +501,18 @@ class Planner:
             groups = None if settled is None else lambda group_id: settled(self._client, group_id, app_id)
             store = open_store(spec, app_id, self._options.storage_options or None, groups=groups)
             return self._stored_in(store, partitions), set()
-        try:
-            self._options.names.check_apart(spec, {tp.topic for tp in among})
-        except ValueError as error:
-            raise OptionError(f"kafka_once: {error}") from None
+        self.tables.check_apart({tp.topic for tp in among})
         found: dict[TopicPartition, Position] = {}
         unknown: set[TopicPartition] = set()
-        for topic, own in _by_topic(partitions).items():
+        for topic, own in by_topic(partitions).items():
             try:
-                found |= self._stored_in(self._store_of(topic), own)
+                found |= self._stored_in(self.tables.store(topic), own)
             except OffsetStoreError as error:
                 if not self._options.isolate_tables:
                     raise
                 _log.warning("kafka_once: %s is not read while its table cannot be read: %s", topic, error)
                 unknown.update(own)
         return found, unknown
-
-    def _store_of(self, topic: str) -> OffsetStore:
-        """Return the store of a topic's own table, which is kept: it is read again for each batch.
-
-        Raises:
-            OffsetStoreError: if it has none.
-        """
-        names, spec, app_id = self._options.names, self._options.offset_store or "", self._options.app_id or ""
-        try:
-            place, storage = (names.of(spec, topic), names.app_id(app_id, topic)), self._options.storage_options or None
-        except ValueError as error:
-            raise OffsetStoreError(str(error)) from None
-        return self._stores.get(place, lambda: open_store(*place, storage))
 
     def _stored_in(self, store: OffsetStore, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
         source = self._options.source
@@ -554,13 +521,6 @@ class Planner:
         stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
         parted = self._parted(stored, {})
         return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    found: dict[str, list[TopicPartition]] = {}
-    for tp in sorted(partitions):
-        found.setdefault(tp.topic, []).append(tp)
-    return found
 
 
 def _by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:

@@ -183,8 +183,10 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         given, partitions = planner.survey(start)
         if self._pinned is not None:
             partitions = [tp for tp in partitions if tp in self._pinned or tp in given.offset.positions]
+        elif self._options.isolate_tables:
+            partitions = [tp for tp in partitions if planner.has_leader(tp) or tp in given.offset.positions]
         position = planner.adapt(given.offset, partitions)
-        latest = planner.latest(position)
+        latest = planner.latest(position, waits_for_leaders=self._pinned is not None)
         if self._pinned is not None:
             # A partition that was missing then ends where it is first seen: otherwise it would be read forever.
             self._pinned = {**latest, **self._pinned}

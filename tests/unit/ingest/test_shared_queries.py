@@ -13,6 +13,7 @@ from sparkonce.connectors.ingest import ingestion as module
 from sparkonce.connectors.ingest.checkpoints import usable
 from sparkonce.connectors.ingest.routing import Flow, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
@@ -103,6 +104,21 @@ def test_with_available_now_a_table_that_cannot_be_read_fails(
         query.end()
     made._look_after()
     with pytest.raises(IngestError, match=r"^a \(a -> .*/tables/a\) has failed: .*is no whole JSON object"):
+        made.awaitTermination(0)
+
+
+def test_with_available_now_a_topic_whose_records_are_lost_fails(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/tables/{{topic}}"))
+    monkeypatch.setattr(module, "ends_of", lambda _: [end(a=0, b=0)])
+    monkeypatch.setattr(module, "lost", lambda *_: {"b": DataLossError("b-0 was cut")})
+    made._find_flows()
+    made._start_waiting()
+    for query in queries.by_name.values():
+        query.end()
+    made._look_after()
+    with pytest.raises(IngestError, match=r"^b \(b -> .*/tables/b\) has failed: .*b-0 was cut"):
         made.awaitTermination(0)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.kafka.client.client import LATEST, Client, MissingTopicError, TopicMetadata
-from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.options import OptionError
 from tests.parity.support import Batch, Cluster, Stream, numbers
 
@@ -200,6 +202,30 @@ def test_a_topic_made_anew_that_has_a_table_of_its_own_ends_alone(
     (warning,) = [record.getMessage() for record in caplog.records if "created again" in record.getMessage()]
     assert f"{anew} was deleted and created again" in warning
     assert "drop this one, or move it away" in warning
+
+
+def test_lost_records_of_a_topic_that_has_a_table_of_its_own_stop_it_alone(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One log was cut, and one has a new partition whose first records are gone: neither is read any more."""
+    cut, grown, stays = names = [cluster.create() for _ in range(3)]
+    for name in names:
+        cluster.send(name, [1, 2])
+    stores = {"offsetStore": f"delta:{tmp_path}/{{topic}}", "appId": "app", "isolateTables": "true"}
+    given = cluster.source_options(subscribe=",".join(names), handOver="ranges", **stores, **EARLIEST, **AT_ONCE)
+    with closing(Planner(SourceOptions.read(given))) as planner:
+        read = SourceOffset("kafka", {tp: Position(0, 3 if tp.topic == cut else 1) for tp in planner.refresh()})
+        cluster.grow(grown, 2)
+        cluster.send(grown, [3, 4], 1)
+        cluster.forget_records(grown, {1: 1})
+        for _ in range(2):
+            _, partitions = planner.survey(read.to_document())
+            start = planner.adapt(read, partitions)
+            ends = planner.latest(start, waits_for_leaders=False)
+            assert start.positions.keys() == read.positions.keys()
+            assert {tp.topic: at for tp, at in ends.items()} == {cut: 3, grown: 1, stays: 2}
+        assert planner.tables.lost.keys() == {cut, grown}
+    assert sorted(re.findall(r"topic (\S+) is not read any more.*failOnDataLoss", caplog.text)) == sorted([cut, grown])
 
 
 def test_where_another_query_stands_is_no_end_in_a_topic_made_anew(cluster: Cluster) -> None:

@@ -1,0 +1,123 @@
+"""The tables of a query that has one for each topic: what is stored there, and which topics are not read, and why.
+
+With ``isolateTables`` the trouble of one topic, or of its table, holds up no other: the topic is not read while its
+table is behind, or for good if it has ended or its records are lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
+from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
+from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
+from sparkonce.options import OptionError
+
+_log = logging.getLogger(__name__)
+
+BOTH_IN_ONE_TABLE = (
+    "its table lacks what was not read of the old topic, and the new one is read from its start into the same table. "
+    "For a table of the new topic's records alone, drop this one, or move it away"
+)
+
+
+class TablesByTopic:
+    """The tables of the topics of one query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._stores: LruCache[tuple[str, str], OffsetStore] = LruCache(MAX_TABLES)
+        """By name and appId."""
+        self._behind: frozenset[str] = frozenset()
+        """Topics that were not read in the last batch, since their tables are behind it."""
+        self._leaderless: frozenset[str] = frozenset()
+        """Topics of which a partition had no leader in the last batch."""
+        self._ended: set[tuple[str, str]] = set()
+        """Topics, by name and id, that were reported as gone or created again."""
+        self.lost: dict[str, DataLossError] = {}
+        """Topics that are not read any more, since some of their records are lost, and what was said of these."""
+
+    def check_apart(self, topics: Collection[str]) -> None:
+        """Raise OptionError if two of these topics have one table."""
+        try:
+            self._options.names.check_apart(self._options.offset_store or "", set(topics))
+        except ValueError as error:
+            raise OptionError(f"kafka_once: {error}") from None
+
+    def store(self, topic: str) -> OffsetStore:
+        """Return the store of a topic's own table, which is kept: it is read again for each batch.
+
+        Raises:
+            OffsetStoreError: if it has none.
+        """
+        names, spec, app_id = self._options.names, self._options.offset_store or "", self._options.app_id or ""
+        try:
+            place, storage = (names.of(spec, topic), names.app_id(app_id, topic)), self._options.storage_options or None
+        except ValueError as error:
+            raise OffsetStoreError(str(error)) from None
+        return self._stores.get(place, lambda: open_store(*place, storage))
+
+    def behind(
+        self, start: SourceOffset, moving: Mapping[TopicPartition, OffsetRange]
+    ) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """Return the partitions whose tables lack records before ``start``, or cannot be read, and those not stored."""
+        behind: set[TopicPartition] = set()
+        without: set[TopicPartition] = set()
+        for topic, own in by_topic(moving).items():
+            try:
+                stored = self.store(topic).read(start.source, own)
+            except OffsetStoreError as error:
+                _log.info("kafka_once: the table of %s: %s", topic, error)
+                behind.update(own)
+                continue
+            if any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
+                behind.update(own)
+            without.update(tp for tp in own if tp not in stored)
+        return behind, without
+
+    def note_behind(self, topics: Iterable[str]) -> None:
+        """Warn of topics that are not read from now on, since their tables are behind."""
+        now = frozenset(topics)
+        _warn_of(now - self._behind, "not read until their tables have all records before, or can be read")
+        self._behind = now
+
+    def note_leaderless(self, partitions: Iterable[TopicPartition]) -> None:
+        """Warn of topics that are not read from now on, since a partition has no leader."""
+        now = frozenset(tp.topic for tp in partitions)
+        _warn_of(now - self._leaderless, "partitions without a leader are not read until they have one")
+        self._leaderless = now
+
+    def note_ended(self, tp: TopicPartition, what: str) -> None:
+        """Warn once that a topic has ended."""
+        if (tp.topic, tp.topic_id) not in self._ended:
+            self._ended.add((tp.topic, tp.topic_id))
+            _log.warning("kafka_once: topic %s %s", tp.topic, what)
+
+    @contextmanager
+    def losing(self, topic: str) -> Iterator[None]:
+        """With isolated tables: note a DataLossError as the reason why a topic is not read any more, and warn once."""
+        try:
+            yield
+        except DataLossError as error:
+            if not self._options.isolate_tables:
+                raise
+            if topic not in self.lost:
+                _log.warning("kafka_once: topic %s is not read any more, until the next start: %s", topic, error)
+            self.lost[topic] = error
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Return partitions in order, by topic."""
+    found: dict[str, list[TopicPartition]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp)
+    return found
+
+
+def _warn_of(topics: Collection[str], what: str) -> None:
+    if topics:
+        _log.warning("kafka_once: %s: %s", ", ".join(sorted(topics)), what)
