@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparkonce.connectors.catalogs.tables import table_path
     from sparkonce.connectors.delta_spark.append import AppendWriter
     from sparkonce.connectors.delta_spark.merge import MergeWriter
+    from sparkonce.connectors.formats.table_reader import read_stream
     from sparkonce.connectors.formats.table_writer import write_stream
     from sparkonce.connectors.ingest.ingest import ingest
     from sparkonce.connectors.ingest.ingestion import IngestError, Ingestion
@@ -89,6 +90,7 @@ _WHERE = {
     "kafka_sink_options": "connectors.reference.typed_options",
     "mark": "connectors.sinks.dead_letters",
     "open_store": "offset_store",
+    "read_stream": "connectors.formats.table_reader",
     "register": "connectors.session",
     "source_options": "connectors.reference.typed_options",
     "spark_session": "connectors.session",
@@ -135,6 +137,7 @@ __all__ = [
     "kafka_sink_options",
     "mark",
     "open_store",
+    "read_stream",
     "register",
     "source_options",
     "spark_session",

@@ -2,7 +2,7 @@
 
 A sink in Python sees the schema of its rows, not the plan. Where the DataFrame is at hand, as in
 `sparkonce.write_stream`, the plan is examined before the query starts: operators are rejected by their names, and the
-secrets of the source, which neither rows nor schema carry, are taken from its options there.
+secrets of the source, which neither rows nor schema carry, are taken from its options there, as is its table.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from sparkonce.connectors.kafka_source.hand_over import HandOver
+from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.options import KAFKA_FORMAT, SOURCE_PREFIX, OptionError
 
@@ -63,6 +64,19 @@ def source_secrets(format_name: str, rows: DataFrame) -> dict[str, str]:
         )
     given = direct[0]  # several need an operator that unites them
     return {SOURCE_PREFIX + name: given[name] for name in HandOver.of(given).secrets}
+
+
+def table_of_source(rows: DataFrame) -> tuple[str | None, str | None]:
+    """Return the path and the appId of the table by whose offsets the query's source begins; None for each not known.
+
+    Nothing is known of several sources that differ, and in Spark Connect, where the plan is on the server.
+    """
+    sources = _operators(rows)[1] if hasattr(rows, "_jdf") else []
+    found = {(given.get("offsetstore", ""), given.get("appid")) for given in sources}
+    if len(found) != 1:
+        return None, None
+    ((store, app_id),) = found
+    return store.removeprefix(DELTA) if store.startswith(DELTA) else None, app_id
 
 
 def _operators(rows: DataFrame) -> tuple[list[str], list[dict[str, str]]]:

@@ -24,7 +24,7 @@ from sparkonce.connectors.delta_sink.options import (
     TABLE_NAME,
     SinkOptions,
 )
-from sparkonce.connectors.direct.plan import source_secrets
+from sparkonce.connectors.direct.plan import source_secrets, table_of_source
 from sparkonce.connectors.direct.source import find_source, reads_by_topic
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.table_query import stream_sink
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+APP_ID = "appId"
 _Setting: TypeAlias = "Callable[[DataStreamWriter], DataStreamWriter]"
 
 
 def write_stream(rows: DataFrame) -> DeltaStreamWriter:
     """Return a writer of the sink ``delta_once`` for the rows of a streaming query.
 
-    Use it in place of ``rows.writeStream.format("delta_once")`` to write to a table by its name:
+    Use it in place of ``rows.writeStream.format("delta_once")`` for rows of `read_stream`, whose table it writes, or
+    to write to a table by its name:
 
     Example:
         >>> query = (
@@ -122,7 +124,7 @@ class DeltaStreamWriter:
         queryName: str | None = None,  # noqa: N803
         **options: bool | float | str | None,
     ) -> StreamingQuery:
-        """Start the query: into the table at ``path``, or into the one that the option ``table`` names.
+        """Start the query: into the table at ``path``, or the one that the option ``table`` or the source names.
 
         Raises:
             OptionError: for options that cannot work, or a name that is not a Delta table's.
@@ -173,13 +175,20 @@ class DeltaStreamWriter:
         if query_name is not None:
             self.queryName(query_name)
         given = {key: value for key, value in self._options.items() if key.lower() not in place} | place
-        given = self._checked(given)
+        given = self._checked(self._with_table_of_source(given))
         rows, checks = with_table_rules(self._rows, given)
         writer = rows.writeStream.format(FORMAT).options(**given, **checks)
         for setting in self._settings:
             writer = setting(writer)
         active_in_thread(self._rows.sparkSession)  # for Spark to find the format in a thread that did not start it
         return writer.start()
+
+    def _with_table_of_source(self, given: dict[str, str]) -> dict[str, str]:
+        """Return the options with the appId, and the path unless another place is given, of `read_stream`."""
+        path, app_id = table_of_source(self._rows)
+        known = {key.lower() for key in given}
+        own = {APP_ID: app_id, PATH: None if TABLE_NAME in known else path}
+        return given | {key: text for key, text in own.items() if text is not None and key.lower() not in known}
 
     def _checked(self, given: dict[str, str]) -> dict[str, str]:
         """Return the checked options of the sink, with the table found or created."""

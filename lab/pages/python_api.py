@@ -24,6 +24,7 @@ _GROUPS = {
     "Sessions and queries": (
         "spark_session",
         "register",
+        "read_stream",
         "write_stream",
         "table_path",
         "source_options",

@@ -66,9 +66,10 @@ def test_no_link_text_is_the_name_of_a_file() -> None:
     assert [page.name for page in pages if re.search(r"\[[a-z_0-9/]+\.md\]\(", page.read_text())] == []
 
 
-def test_the_ten_lines_are_those_of_the_first_page() -> None:
+def test_the_program_is_that_of_the_start_page() -> None:
+    """Which `tests/docs/test_tutorials.py` runs."""
     (lines,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert f"```python\n{lines}```" in FIRST
+    assert f"```python\n{lines}```" in (PROJECT / "docs" / "index.md").read_text()
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
@@ -102,7 +103,7 @@ def committed_values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_the_ten_lines_of_python_run_and_the_commands_after_them(
+def test_the_first_pipeline_runs_and_the_commands_after_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Beside folders of the user's own that are named like parts of ours."""

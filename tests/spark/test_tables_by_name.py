@@ -15,9 +15,10 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import lit
 
-from sparkonce import OptionError, table_path, write_stream
+from sparkonce import EmbeddedBroker, OptionError, read_stream, table_path, write_stream
 from sparkonce.connectors.formats.table_writer import DeltaStreamWriter
 from sparkonce.jobs.cli.main import main
+from tests.parity.support import Cluster
 from tests.spark.sink_support import PROJECT, numbers
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.usefixtures("delta_session")]
@@ -89,6 +90,32 @@ def test_the_examples_of_the_page(delta_spark: SparkSession, schema: str, tmp_pa
     assert values(delta_spark.table(f"{schema}.orders")) == expected(4)
     path = table_path(delta_spark, f"{schema}.orders")
     assert main(["audit", path]) == main(["offsets", "show", path]) == 0
+
+
+def test_a_query_says_its_table_once(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    """By name: the first start creates it, the second finds its offsets, though the checkpoint is new."""
+    name = f"{schema}.orders"
+    with EmbeddedBroker() as broker:
+        cluster = Cluster(broker.bootstrap_servers)
+        cluster.create(1, "orders")
+        for number in range(2):
+            cluster.send("orders", [number])
+            rows = (
+                read_stream(delta_spark, "orders", table=name, app_id="orders")
+                .options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "startingOffsets": "earliest"})
+                .load()
+            )
+            writer = write_stream(rows.selectExpr("CAST(value AS STRING) AS order"))
+            writer = writer.option("checkpointLocation", f"{tmp_path}/{number}").trigger(availableNow=True)
+            writer.toTable(name).awaitTermination()
+        assert sorted(row.order for row in delta_spark.table(name).collect()) == ["0", "1"]
+        two = [read_stream(delta_spark, topic_pattern="o.*", table=f"{tmp_path}/{each}", app_id="app") for each in "ab"]
+        both = [each.option("kafka.bootstrap.servers", broker.bootstrap_servers).load().select("value") for each in two]
+        with pytest.raises(OptionError, match="is required"):
+            write_stream(both[0].union(both[1])).option("checkpointLocation", f"{tmp_path}/c").start()
+    for chosen in ({}, {"topics": "a", "topic_pattern": "b"}):
+        with pytest.raises(OptionError, match="give one of the two"):
+            read_stream(delta_spark, table=name, app_id="orders", **chosen)
 
 
 def test_existing_tables_are_found(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:

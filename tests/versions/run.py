@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="sparkonce-versions-") as name:
         folder = Path(name)
         wheel = build_wheel(folder)
-        (lines,) = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
-        (folder / "ten_lines.py").write_text(lines)
+        first, *_ = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/first_pipeline.md").read_text(), re.DOTALL)
+        (folder / "first_pipeline.py").write_text(first)
         for python in chosen.python or [sys.executable]:
             for spark in chosen.spark or [""]:
                 outcomes.append(try_out(folder / f"run-{len(outcomes)}", wheel, python, spark))
@@ -55,7 +55,7 @@ def try_out(folder: Path, wheel: Path, python: str, spark: str) -> str:
     asked = "import platform, pyspark; print(platform.python_version(), '|', pyspark.__version__)"
     versions = subprocess.run([own, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
     (folder / "work").mkdir()
-    command = [own, str(WALK), str(folder / "work"), str(folder.parent / "ten_lines.py")]
+    command = [own, str(WALK), str(folder / "work"), str(folder.parent / "first_pipeline.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder / "work")
     result = RESULT.search(done.stdout)
     if done.returncode or result is None:

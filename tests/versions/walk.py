@@ -1,6 +1,7 @@
-"""What a new user does, with the Python that runs this file: ``python walk.py FOLDER TEN_LINES``.
+"""What a new user does, with the Python that runs this file: ``python walk.py FOLDER FIRST_PIPELINE``.
 
-``FOLDER`` is empty; ``TEN_LINES`` holds the README's example. The last line says how many rows arrived.
+``FOLDER`` is empty; ``FIRST_PIPELINE`` is a file with the first program of docs/first_pipeline.md. The last line says
+how many rows arrived.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def sparkonce(*words: str, given: str = "") -> None:
         sys.exit(done.stdout + done.stderr)
 
 
-def main(folder: Path, ten_lines: str) -> None:
-    """Send records, copy them by the ten lines, twice; then inspect the table."""
+def main(folder: Path, first_pipeline: str) -> None:
+    """Send records, copy them by the program, twice; then inspect the table."""
     from deltalake import DeltaTable
 
     from sparkonce import EmbeddedBroker
@@ -36,7 +37,7 @@ def main(folder: Path, ten_lines: str) -> None:
     with EmbeddedBroker() as broker:
         servers = broker.bootstrap_servers
         script = folder / "script.py"
-        script.write_text(ten_lines.replace("localhost:9092", servers).replace("/data/", f"{folder}/data/"))
+        script.write_text(first_pipeline.replace("localhost:9092", servers).replace("/data/", f"{folder}/data/"))
         for _ in range(2):
             sparkonce("send", "orders", "--bootstrap-servers", servers, given="one\n" * A_RUN)
             subprocess.run([sys.executable, str(script)], check=True, timeout=600, cwd=folder)
