@@ -18,7 +18,7 @@ classes test lab soak quick: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java classes packages demo test lab quick durations test-oldest versions check bench soak integration pictures kafka-image docs try clean
+.PHONY: help setup java classes packages demo test lab quick durations test-oldest versions check bench soak integration pictures kafka-image docs try release clean
 OLDEST := .venv-oldest
 
 help: ## Show this list
@@ -116,6 +116,9 @@ docs: $(STAMP) ## The documentation as a site, in site/; no dead link (PUBLISH=f
 	@echo "Building the site (half a minute)"
 	@$(BIN)/python docs/build.py site $(if $(PUBLISH),--publish '$(PUBLISH)')
 	@echo "The site is in site/index.html"
+
+release: java ## Wheel, site, image, list of licences and checksums in dist/, from the last commit (TAG=1: with its tag; BASE=image; WITHOUT="trial image")
+	@$(BIN)/python -m lab.release $(if $(TAG),--tag) $(BASE:%=--base %) $(WITHOUT:%=--without %) $(PYTHONS:%=--python %) $(SPARKS:%=--spark %)
 
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) $(OLDEST) .demo .bench .mypy_cache .ruff_cache build site *.egg-info

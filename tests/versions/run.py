@@ -25,11 +25,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.versions.run", description=__doc__.split("\n\n")[0])
     parser.add_argument("--python", action="append", metavar="PATH", help="an interpreter; default: this one")
     parser.add_argument("--spark", action="append", metavar="VERSION", help="default: the newest that pip chooses")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="default: one that is built from the checkout")
     chosen = parser.parse_args(arguments)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="sparkonce-versions-") as name:
         folder = Path(name)
-        wheel = build_wheel(folder)
+        wheel = chosen.wheel or build_wheel(folder)
         first, *_ = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/first_pipeline.md").read_text(), re.DOTALL)
         (folder / "first_pipeline.py").write_text(first)
         for python in chosen.python or [sys.executable]:
