@@ -114,7 +114,7 @@ def _distributions(release: Release, tools: Path) -> None:
     venv.create(tools, with_pip=True)
     _pip(tools, "-c", str(release.source / "constraints.txt"), *TOOLS)
     built = {"SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct")}
-    _run([f"{tools}/bin/python", "-m", "build", "--outdir", str(release.dist), str(release.source)], built)
+    _run([f"{tools}/bin/python", "-m", "build", "--outdir", str(release.dist), str(release.source)], built, quiet=True)
     if not release.wheel.exists():
         raise ReleaseError(
             f"the build has no {release.wheel.name}, but {[each.name for each in release.dist.iterdir()]}"
@@ -196,8 +196,9 @@ def _pip(environment: Path, *words: str) -> None:
     _run([python, *rest, *where, "install", *words[len(where) :]])
 
 
-def _run(command: Sequence[str], more: Mapping[str, str] | None = None) -> None:
-    subprocess.run(command, cwd=PROJECT, env={**os.environ, **(more or {})}, check=True)
+def _run(command: Sequence[str], more: Mapping[str, str] | None = None, *, quiet: bool = False) -> None:
+    where = subprocess.DEVNULL if quiet else None
+    subprocess.run(command, cwd=PROJECT, env={**os.environ, **(more or {})}, stdout=where, check=True)
 
 
 def _answers(command: Sequence[str]) -> bool:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lab.release.agreement import ReleaseError
 
 REVIEWED = {
+    "0BSD",
     "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "CC0-1.0",
     "ISC",
     "LGPL-2.1-or-later",
+    "License :: OSI Approved :: Apache Software License",
+    "License :: OSI Approved :: BSD License",
     "MIT",
+    "MIT-0",
     "MPL-2.0",
     "PSF-2.0",
     "Python-2.0",
     "Unlicense",
     "Zlib",
 }
-"""Licences, by their SPDX names, of packages that a program of any licence may import."""
+"""Licences, by their SPDX names or classifiers, of packages that a program of any licence may import."""
+
+NAMED_IN_FILES = {"protobuf": "BSD-3-Clause"}
+"""Of packages whose metadata names none: what the licence is that their files have."""
 
 
 def licences_of(bill: Path) -> list[tuple[str, str, str]]:
@@ -32,7 +41,7 @@ def licences_of(bill: Path) -> list[tuple[str, str, str]]:
         ReleaseError: for a package that names no licence.
     """
     components = json.loads(bill.read_text()).get("components", [])
-    found = sorted((each["name"], each["version"], " AND ".join(sorted(set(_licences(each))))) for each in components)
+    found = sorted((each["name"], each["version"], _licence(each)) for each in components)
     unnamed = [name for name, _, licence in found if not licence]
     if unnamed:
         raise ReleaseError(
@@ -52,8 +61,9 @@ def table(packages: list[tuple[str, str, str]]) -> str:
     return "\n".join(["| package | version | licence |", "|---|---|---|", *lines, ""])
 
 
-def _licences(component: Mapping[str, Any]) -> Iterator[str]:
-    """Yield licences: SPDX names and expressions if there are any, else what the package's metadata has for a name."""
-    named = [each.get("expression") or each.get("license", {}).get("id") for each in component.get("licenses", [])]
-    others = [each.get("license", {}).get("name") for each in component.get("licenses", [])]
-    yield from filter(None, named if any(named) else others)
+def _licence(component: Mapping[str, Any]) -> str:
+    """Return SPDX names and expressions if there are any, else what the package's metadata has for a name."""
+    given = component.get("licenses", [])
+    named = [each.get("expression") or each.get("license", {}).get("id") for each in given]
+    found = set(filter(None, named if any(named) else [each.get("license", {}).get("name") for each in given]))
+    return " AND ".join(sorted(found)) or NAMED_IN_FILES.get(component["name"], "")
