@@ -67,6 +67,8 @@ class CatchingUp:
         """Where its shared query stood when a table was last compared, by the names of query and table."""
         self._behind: dict[str, _Behind] = {}
         self._caught_up: list[Flow] = []
+        self._again = True
+        """Whether what has failed is tried again."""
 
     def caught_up(self) -> list[Flow]:
         """Return the tables that have caught up since this was last asked."""
@@ -119,6 +121,7 @@ class CatchingUp:
 
     def look(self, *, again: bool = True) -> None:
         """Note what has caught up, or failed, and start the queries that are due; what has failed only ``again``."""
+        self._again = again
         for each in list(self._behind.values()):
             if each.query is not None and not each.query.isActive:
                 self._note_end(each, each.query.exception())
@@ -201,9 +204,8 @@ class CatchingUp:
     def _note_failure(self, behind: _Behind, error: BaseException) -> None:
         behind.why = explain(error)
         behind.restart = Restart.next(behind.restart, time.monotonic())
-        _log.warning(
-            "%s: the table is behind, and is tried again in %g s: %s", behind.flow, behind.restart.pause_s, behind.why
-        )
+        when = f"tried again in {behind.restart.pause_s:g} s" if self._again else "not tried again in this run"
+        _log.warning("%s: the table is behind, and is %s: %s", behind.flow, when, behind.why)
 
 
 def _is_due(restart: Restart | None, now_s: float) -> bool:

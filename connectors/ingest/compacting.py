@@ -13,7 +13,9 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Mapping
-from queue import Queue
+from itertools import count
+from math import inf
+from queue import PriorityQueue
 from threading import Event, Thread
 
 from sparkonce.connectors.delta_sink.compaction import Compaction
@@ -40,20 +42,22 @@ class Compactor:
     """Runs compactions in a thread of its own; the process ends after the partition that is compacted then."""
 
     def __init__(self) -> None:
-        self._due: Queue[_Due | None] = Queue()
+        self._due: PriorityQueue[tuple[float, int, _Due | None]] = PriorityQueue()
+        """The table with most commits first; of equal ones, in the order in which they were submitted."""
+        self._numbers = count()
         self._waiting: set[str] = set()
         self._stopping = Event()
         self._thread: Thread | None = None
 
-    def submit(self, path: str, storage: Mapping[str, str], target_bytes: int | None) -> None:
-        """Have a table compacted, unless it is waiting for that already."""
+    def submit(self, path: str, storage: Mapping[str, str], target_bytes: int | None, commits: int = 1) -> None:
+        """Have a table compacted, unless it is waiting for that already; those with more ``commits`` come first."""
         if self._thread is None:
             self._thread = Thread(target=self._run, name="sparkonce-compaction", daemon=True)
             self._thread.start()
             atexit.register(self._end)
         if path not in self._waiting:
             self._waiting.add(path)
-            self._due.put((path, storage, target_bytes or DEFAULT_TARGET_BYTES))
+            self._due.put((-commits, next(self._numbers), (path, storage, target_bytes or DEFAULT_TARGET_BYTES)))
 
     def close(self, timeout_s: float | None) -> None:
         """Complete what was submitted; with a time, only the partition that is compacted now, and no longer than that.
@@ -62,7 +66,7 @@ class Compactor:
         """
         if timeout_s is not None:
             self._stopping.set()
-        self._due.put(None)
+        self._due.put((inf, next(self._numbers), None))
         if self._thread is not None:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -73,12 +77,12 @@ class Compactor:
     def _end(self) -> None:
         """Wait for the thread, which ends after its partition."""
         self._stopping.set()
-        self._due.put(None)
+        self._due.put((inf, next(self._numbers), None))
         if self._thread is not None:
             self._thread.join(END_LIMIT_S)
 
     def _run(self) -> None:
-        while (due := self._due.get()) is not None and not self._stopping.is_set():
+        while (due := self._due.get()[-1]) is not None and not self._stopping.is_set():
             path, storage, target_bytes = due
             self._waiting.discard(path)
             try:

@@ -13,8 +13,9 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -80,6 +81,10 @@ class _Running:
     """The batch up to which compactions were considered."""
     compared: int = -1
     """The batch up to which the tables of a shared query were compared."""
+    stood_at: SourceOffset = field(default_factory=lambda: SourceOffset("", {}))
+    """Where it stood then."""
+    commits: Counter[str] = field(default_factory=Counter)
+    """How often each of its topics has moved since its table was compacted."""
     successor: Flow | None = None
     """With other tables: what is to run in place of it, once it is between two batches."""
     under_way: bool = False
@@ -203,13 +208,13 @@ class Ingestion:
     def look(self) -> None:
         """Check all queries, topics and tables once. The thread does this; tests may, too."""
         for running in self._running.values():
-            self._compact_if_due(running)
             self._find_behind(running)
+            self._compact_if_due(running)
             self._was_answered = self._was_answered or was_planned(running.query)
             if not running.ended and not running.query.isActive:
                 running.ended = True
-                self._compact_if_due(running)
                 self._find_behind(running)
+                self._compact_if_due(running)
                 error = running.query.exception()
                 if error is not None and not self._begins_again(running, error):
                     self._end_by(f"{running.flow} has failed: {explain(error)}", error)
@@ -231,17 +236,17 @@ class Ingestion:
         batch = batch_of(running.query)
         if running.flow.is_shared and batch != running.compared:
             running.compared = batch
-            self._compare(running.flow, ends_of(running.query))
+            for end in ends_of(running.query):
+                self._catching_up.compare(end, self._tables_of(running.flow))
+                moved = {tp.topic for tp, at in end.moved_since(running.stood_at).items() if at.next > at.origin}
+                running.commits.update(moved)
+                running.stood_at = end
 
     def _find_waiting(self) -> None:
         """Compare the tables of topics that have records which no batch reads, as after a table was restored."""
         for running in self._running.values():
             for end in ends_of(running.query) if running.flow.is_shared and not running.ended else ():
                 self._catching_up.compare(end, self._tables_of(running.flow), *unread(running.flow, end))
-
-    def _compare(self, shared: Flow, ends: Sequence[SourceOffset]) -> None:
-        for end in ends:
-            self._catching_up.compare(end, self._tables_of(shared))
 
     def _begin_again_behind(self) -> None:
         """With availableNow: read on once all tables have caught up; end with the reason if one does not."""
@@ -499,10 +504,14 @@ class Ingestion:
         running.batch = batch
         if not is_due(flow.compact_every, before, batch):
             return
-        for each in self._tables_of(flow).values() if flow.is_shared else [flow]:
-            self._compact(each)
+        if not flow.is_shared:
+            self._compact(flow)
+            return
+        tables = self._tables_of(flow)
+        for topic in running.commits.keys() & tables.keys():  # in others there is nothing new
+            self._compact(tables[topic], running.commits.pop(topic))
 
-    def _compact(self, flow: Flow) -> None:
+    def _compact(self, flow: Flow, commits: int = 1) -> None:
         try:
             path = table_path_of(self._spark, flow)
         except Exception as error:  # such as that of a catalog that does not answer
@@ -510,7 +519,7 @@ class Ingestion:
             return
         size = next((text for name, text in flow.sink.items() if name.lower() == _TARGET_FILE_BYTES), None)
         if path is not None:
-            self._compactor.submit(path, self._settings.storage, int(size) if size else None)
+            self._compactor.submit(path, self._settings.storage, int(size) if size else None, commits)
 
     def _stop_queries(self) -> None:
         """Stop running queries, each between two batches, or when its time is up; note failures until then."""

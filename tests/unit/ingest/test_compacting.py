@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,6 +53,26 @@ def test_files_become_one_and_the_rows_stay(tmp_path: Path) -> None:
     for path in paths:
         assert len(DeltaTable(path).file_uris()) == 1
         assert sorted(DeltaTable(path).to_pyarrow_table()["number"].to_pylist()) == [0, 1, 2]
+
+
+def test_the_table_with_most_commits_is_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    compactor, first, others = Compactor(), Event(), Event()
+    honest = compactor._compact
+
+    def compact(path: str, *more: Any) -> None:
+        first.set()
+        assert others.wait(60)
+        honest(path, *more)
+
+    compactor._compact = compact  # type: ignore[method-assign]
+    compactor.submit(table(tmp_path / "a", 2), {}, None)
+    assert first.wait(60)
+    for name, commits in (("b", 2), ("c", 9), ("d", 2)):
+        compactor.submit(table(tmp_path / name, 2), {}, None, commits)
+    others.set()
+    with caplog.at_level(logging.INFO):
+        compactor.close(None)
+    assert re.findall(r"compacted \S+/(.):", caplog.text) == ["a", "c", "b", "d"]
 
 
 def test_a_failure_is_logged_and_the_next_table_is_compacted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from sparkonce import IngestError, Ingestion, IngestTable, OptionError
 from sparkonce.connectors.formats.topic_tables import is_of_one_table
 from sparkonce.connectors.ingest import ingestion as module
 from sparkonce.connectors.ingest.checkpoints import usable
+from sparkonce.connectors.ingest.compacting import Compactor
 from sparkonce.connectors.ingest.routing import Flow, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
@@ -120,6 +121,26 @@ def test_with_available_now_a_topic_whose_records_are_lost_fails(
     made._look_after()
     with pytest.raises(IngestError, match=r"^b \(b -> .*/tables/b\) has failed: .*b-0 was cut"):
         made.awaitTermination(0)
+
+
+def test_tables_with_new_files_are_compacted_the_neediest_first(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topic c has no record, and so no table; what had two commits when the first compaction was due has none since."""
+    topics.append("c")
+    submitted: list[tuple[str, int]] = []
+    monkeypatch.setattr(Compactor, "submit", lambda _, path, *more: submitted.append((Path(path).name, more[-1])))
+    made = ingestion(IngestTable(topics="a,b,c", path=f"{tmp_path}/tables/{{topic}}", compact_every=2))
+    ends = [end(a=1, b=1, c=0), end(a=2, b=1, c=0), end(a=2, b=2, c=0), end(a=2, b=3, c=0)]
+    monkeypatch.setattr(module, "ends_of", lambda query: [ends[query.lastProgress["batchId"]]])
+    monkeypatch.setattr(made._catching_up, "compare", lambda *_: None)
+    made._find_flows()
+    made._start_waiting()
+    for _ in ends:
+        next(iter(queries.by_name.values())).complete()
+        made.look()
+    assert sorted(submitted[:2]) == [("a", 2), ("b", 1)]
+    assert submitted[2:] == [("b", 2)]
 
 
 def test_a_query_is_started_again_with_the_topics_that_exist(
