@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument(
         "--show", choices=_names(Show), help="these cells beside Spark's own source and sink, instead of the matrix"
     )
+    parser.add_argument("--part", type=_part, metavar="N/OF", help="every OF-th of these cells, from the Nth on: 2/4")
     parser.add_argument("--pauses", type=int, default=6, help="of each cell with two drivers (default: 6)")
     parser.add_argument("--seed", type=int, default=0, help="of choices, and of the moments of pauses (default: 0)")
     _choice(parser, "--guarantee", _names(Guarantee))
@@ -139,6 +140,14 @@ def spark_master(text: str) -> str:
     return text
 
 
+def _part(text: str) -> slice:
+    """Return which of the cells are a part such as 2/4. Raises argparse.ArgumentTypeError for anything else."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part: write N/OF, such as 2/4 for the second of four")
+    return slice(int(found[1]) - 1, None, int(found[2]))
+
+
 def _names(kind: type[Enum]) -> list[str]:
     return [_name(member) for member in kind]
 
@@ -176,6 +185,7 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
         set_back = quick_setbacks() if options.quick else pairwise_setbacks()
         chosen = {*some(crashes, options.seed), *set_back, *quick_faults(faults, options.seed)}
         cells = [cell for cell in cells if cell in chosen]
+    cells = cells[options.part] if options.part else cells
     if not cells:
         raise ValueError("no cell matches these options; --list without them names all")
     return cells

@@ -60,6 +60,16 @@ def test_without_options_all_cells_run() -> None:
         assert choose(options(option, "--seed", "7")) == [*some(full(), 7), *few]
 
 
+def test_parts_are_the_whole() -> None:
+    whole = choose(options("--pairs"))
+    parts = [choose(options("--pairs", "--part", f"{number}/4")) for number in range(1, 5)]
+    assert sorted(each.name for part in parts for each in part) == sorted(each.name for each in whole)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    for text in ("0/4", "5/4", "1", "1/0"):
+        with pytest.raises(SystemExit):
+            options("--part", text)
+
+
 def test_options_narrow_the_choice() -> None:
     words = ["--guarantee", "exactly-once", "--kind", "driver-killed", "--point", "sink.begun", "--result", "append"]
     assert {cell.path for cell in choose(options(*words)) if isinstance(cell, Cell)} == set(RecordPath)

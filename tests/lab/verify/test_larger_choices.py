@@ -13,12 +13,14 @@ from tests.verify.test_quick import RESULT, has_merges, verify
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.timeout(3600)
-def test_all_pairs_show_what_they_must(tmp_path: Path) -> None:
-    result = verify(tmp_path / "page.html", "--pairs")
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("part", ["1/4", "2/4", "3/4", "4/4"])
+def test_all_pairs_show_what_they_must(tmp_path: Path, part: str) -> None:
+    """In parts, which two processes of the tests share: the whole takes half an hour."""
+    result = verify(tmp_path / "page.html", "--pairs", "--part", part)
     found = re.fullmatch(RESULT, result)
     assert found, result
-    assert int(found[1]) > 80
+    assert int(found[1]) > 20
 
 
 STORED = (
