@@ -55,3 +55,7 @@ class RowsWithoutOffsetsError(OffsetStoreError):
 
 class StoreMissingError(OffsetStoreError):
     """There is no store at this address yet."""
+
+
+class StoreOutageError(OffsetStoreError):
+    """No table of a batch could be reached, since their store does not answer now."""

@@ -21,6 +21,11 @@ _KEYS = {
 }
 _ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "abfss": "AZURE_STORAGE_ENDPOINT", "az": "AZURE_STORAGE_ENDPOINT"}
 _RENEWED = "; a query that outlives its keys needs some that are renewed: leave them out, and give the machines a role"
+_NO_ANSWER = r"dns error|tcp connect error|client error \(Connect\)"
+_TIMED_OUT = r"timed out"
+_IS_DOWN = r"\b(?:429 Too Many|50[02-9] [A-Z])"
+_BROKEN = r"reading a body|response body error|connection closed|error sending request|IncompleteMessage"
+_OUTAGE = re.compile("|".join([_NO_ANSWER, _TIMED_OUT, _IS_DOWN, _BROKEN]))
 _HINTS = (
     (
         r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal|loading credentials",
@@ -45,22 +50,22 @@ _HINTS = (
     (r"URL scheme is not allowed", "For an endpoint with http:// set storage.AWS_ALLOW_HTTP=true, or use https://"),
     (r"incorrectly configured region|PermanentRedirect", "The bucket is in another region: set storage.AWS_REGION"),
     (
-        r"dns error|tcp connect error|client error \(Connect\)",
+        _NO_ANSWER,
         "No store answers there: check {endpoint}, and the network from this machine",
     ),
     (
-        r"timed out",
+        _TIMED_OUT,
         "The store did not answer in time: check {endpoint} and the network; storage.timeout (default 30 seconds) says "
         "how long a request waits, storage.retry_timeout (180 seconds) how long reads are repeated. Start the query "
         "again: what has landed is found in the table",
     ),
     (
-        r"\b(?:429 Too Many|50[02-9] [A-Z])",
+        _IS_DOWN,
         "The store is overloaded or down: start the query again when it serves; storage.max_retries (default 10) and "
         "storage.retry_timeout (180 seconds) say how long requests are repeated",
     ),
     (
-        r"reading a body|response body error|connection closed|error sending request|IncompleteMessage",
+        _BROKEN,
         "The connection to the store broke: start the query again; what has landed is found in the table",
     ),
 )
@@ -72,6 +77,11 @@ _IN_GENERAL = (
     "checkpoint alike (S3: storage.AWS_ENDPOINT_URL, storage.AWS_REGION, storage.AWS_ACCESS_KEY_ID, "
     "storage.AWS_SECRET_ACCESS_KEY); Spark's own settings, fs.s3a.*, are not read here"
 )
+
+
+def is_outage(text: str) -> bool:
+    """Return whether an error with this text says that a store does not answer now, whatever it is asked."""
+    return _OUTAGE.search(text) is not None
 
 
 def store_hint(location: Location, text: str) -> str:

@@ -13,12 +13,13 @@ from sparkonce.connectors.runtime.failures import is_behind, raised
 from sparkonce.connectors.schema_registry.client import UnreachableRegistryError
 from sparkonce.kafka.client.client import KafkaUnreachableError
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.offset_store.errors import StoreOutageError
 
 RESTARTS = 10
 """How often a query is started again without a batch in between; the pauses add up to five minutes."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
-_OUTAGES = (KafkaUnreachableError, DeliveryTimeoutError, UnreachableRegistryError)
+_OUTAGES = (KafkaUnreachableError, DeliveryTimeoutError, StoreOutageError, UnreachableRegistryError)
 _CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -40,7 +41,7 @@ _ANSWERED = raised(f"{KafkaError.__module__}.{KafkaError.__name__}", rf"({'|'.jo
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether an error says that brokers, or a schema registry, do not answer now."""
+    """Return whether an error says that brokers, a schema registry, or the store of all tables do not answer now."""
     return any(is_behind(kind, error) for kind in _OUTAGES) or _ANSWERED.search(str(error)) is not None
 
 

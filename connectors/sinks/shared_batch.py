@@ -11,7 +11,8 @@ knows which topic its rows are of before it reads them.
 
 A table that refuses its part stops the query, or is left out (``isolateTables`` of the source). Left out, it lacks the
 records of this batch and has no offset past them, so every later part is refused as a gap, and nothing is written twice
-or skipped: the source does not read the topic until the table has caught up (`Planner.without_those_behind`).
+or skipped: the source does not read the topic until the table has caught up (`Planner.without_those_behind`). If all
+tables of a batch are refused since their store does not answer, the batch fails instead, and is repeated.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from sparkonce.exactly_once.batch import Batch, BatchEntry
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import PlanError
+from sparkonce.offset_store.errors import StoreOutageError
 from sparkonce.offset_store.record import BatchCounts
+from sparkonce.offset_store.store_hints import is_outage
 from sparkonce.shipping import Shipped
 
 _log = logging.getLogger(__name__)
@@ -109,7 +112,9 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             with self._isolating(name, self._left_out):
                 self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
 
-        self._each_table(self._tables.of(entry.moved_topics), begin)
+        tables = self._tables.of(entry.moved_topics)
+        self._each_table(tables, begin)
+        _check_store(tables, self._left_out)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SharedMessage:
         """Write the rows of one task, table by table."""
@@ -160,6 +165,7 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             self._undo(name, entry, written.get(name, []), topics, may_be_committed=name not in refused)
 
         self._each_table(tables, finish)
+        _check_store(tables, left_out)
         # Only now: if a table stops the batch, Spark has all of them aborted.
         self._each_table({name: tables[name] for name in left_out}, leave_out)
         if counts:
@@ -232,6 +238,12 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
     def _sink(self, name: str) -> StreamSink:
         assert name in self._sinks, "a task reads what the batch reads"
         return self._sinks[name]
+
+
+def _check_store(tables: Mapping[str, Set[str]], left_out: Mapping[str, str]) -> None:
+    """Raise StoreOutageError if it is no table's own trouble that all of them are left out."""
+    if len(tables) > 1 and tables.keys() == left_out.keys() and all(map(is_outage, left_out.values())):
+        raise StoreOutageError(f"none of {len(tables)} tables can be reached: {left_out[min(tables)]}")
 
 
 def _by_table(messages: Sequence[WriterCommitMessage | None]) -> dict[str, list[TaskMessage]]:

@@ -57,6 +57,9 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "RowsWithoutOffsetsError": (
             "`sparkonce offsets copy` or `set`, before the query starts: [recovery](recovery.md)."
         ),
+        "StoreOutageError": (
+            "Wait for the store: `sparkonce ingest` starts the query again. Else as for `OffsetStoreError`."
+        ),
         "StoreMissingError": "Check the path; a table that no query has written has no offsets.",
     },
     "offset_store.offsets": {

@@ -31,7 +31,7 @@ from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store import DeltaOffsetStore
-from sparkonce.offset_store.errors import RowsWithoutOffsetsError
+from sparkonce.offset_store.errors import RowsWithoutOffsetsError, StoreOutageError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
@@ -57,6 +57,8 @@ class ByHand:
         self.root, self.guarantee = root, guarantee
         self.refusing: dict[str, str] = {}
         """The topics whose tables refuse their rows, and when: begin, write or finish."""
+        self.why = ""
+        """What else the refusal says."""
         self.unreachable = ""
         """The topic whose table cannot be reached when it is to be finished."""
         self.isolates = False
@@ -73,7 +75,7 @@ class ByHand:
         if (topic, when) == (self.unreachable, "finish"):
             raise ConnectionError(topic)
         if self.refusing.get(topic) == when:
-            raise TableError(f"{topic} refuses its rows")
+            raise TableError(f"{topic} refuses its rows{self.why and ': '}{self.why}")
 
     def is_isolated(self, error: Exception) -> bool:
         return self.isolates and is_of_one_table(error)
@@ -249,6 +251,25 @@ def test_a_table_that_refuses_is_left_out_and_refused_until_it_has_caught_up(
     assert files == named, "what was written for it is removed"
     pipeline.run(2, {"a": 9, "b": 3, "c": 1})
     assert pipeline.found()["a"] == ([0, 1, 2, 3, 6, 7, 8] if lost else [0, 1, 2, 3]), "a gap is refused"
+
+
+@pytest.mark.parametrize("when", ["begin", "write", "finish"])
+def test_a_store_that_does_not_answer_is_no_tables_own_trouble(tmp_path: Path, when: str) -> None:
+    """Unless another table can be written, or refuses for a reason of its own."""
+    pipeline = Pipeline(tmp_path)
+    pipeline.tables.isolates, pipeline.tables.refusing = True, dict.fromkeys(TOPICS, when)
+    pipeline.tables.why = "tcp connect error"
+    with pytest.raises(StoreOutageError, match="none of 3 tables can be reached: TableError: a refuses its rows: tcp"):
+        pipeline.run(0, SECOND)
+    assert not any(pipeline.found().values())
+    del pipeline.tables.refusing["c"]
+    pipeline.run(0, SECOND)
+    assert {topic for topic, rows in pipeline.found().items() if rows} == {"c"}
+    other = Pipeline(tmp_path / "other")
+    other.tables.isolates, other.tables.refusing = True, dict.fromkeys(TOPICS, when)
+    other.tables.why = "permission denied"
+    other.run(0, SECOND)
+    assert not any(other.found().values())
 
 
 def test_why_a_table_is_left_out_is_in_messages_of_its_own_tasks(tmp_path: Path) -> None:
