@@ -22,7 +22,7 @@ from lab.flights_check import Verdict, judge
 from lab.job_process import JobFailedError
 from sparkonce.broker_lite.config import read_properties
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.jobs.demo.report import page
+from sparkonce.jobs.demo.report import as_json, page
 from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
 from sparkonce.jobs.demo.show import Demo
 from sparkonce.jobs.etl import dataset
@@ -55,6 +55,7 @@ def main() -> int:
         result = verdict.result
         events = [*demo.timeline.events, *demo.timeline.commits(DeltaTable(folder.table))]
         folder.report.write_text(page(verdict, events, result))
+        folder.report.with_name("events.json").write_text(as_json(events, result))
         _print(console, verdict)
         console.print(f"The timeline of kills and commits: {folder.report}", soft_wrap=True)
         print(result, flush=True)

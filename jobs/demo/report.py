@@ -5,11 +5,13 @@ The events of the timeline are gathered as they come; the commits are read from 
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -122,14 +124,37 @@ the pointer on a mark for its name.</p>
 
 def picture(events: Sequence[Event]) -> str:
     """Draw processes, kills and commits over time (SVG)."""
-    last_s = max([1.0, *(event.end_s or event.start_s for event in events)])
-    marks = [
-        Mark(event.kind, f"{event.start_s:.1f} s: {event.label}", event.start_s, event.end_s, lane, sign=event.sign)
-        for event in events
-        for lane in [LANES.index(event.lane)]
+    last_s, ticks = ticks_of(events)
+    return timeline(LANES, marks(events), ticks, "Timeline of processes, kills and commits", last_s)
+
+
+def marks(events: Iterable[Event]) -> list[Mark]:
+    """Return what is drawn of each event."""
+    return [
+        Mark(each.kind, f"{each.start_s:.1f} s: {each.label}", each.start_s, each.end_s, lane, sign=each.sign)
+        for each in events
+        for lane in [LANES.index(each.lane)]
     ]
-    ticks = [f"{last_s * tick / TICKS:.0f} s" for tick in range(TICKS + 1)]
-    return timeline(LANES, marks, ticks, "Timeline of processes, kills and commits", last_s)
+
+
+def ticks_of(events: Iterable[Event]) -> tuple[float, list[str]]:
+    """Return the end of the last event in seconds, and the labels below the picture."""
+    last_s = max([1.0, *(event.end_s or event.start_s for event in events)])
+    return last_s, [f"{last_s * tick / TICKS:.0f} s" for tick in range(TICKS + 1)]
+
+
+def as_json(events: Iterable[Event], result: str) -> str:
+    """Return events, and how the demo ended, as text: `events_of` reads them."""
+    listed = [
+        {**asdict(each), "start_s": round(each.start_s, 1), "end_s": each.end_s and round(each.end_s, 1)}
+        for each in events
+    ]
+    return json.dumps({"result": result, "events": listed}, indent=1) + "\n"
+
+
+def events_of(listed: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """Return the events of a document of `as_json`."""
+    return [Event(**each) for each in listed]
 
 
 def steps(events: Sequence[Event]) -> Iterable[tuple[str, str, str]]:

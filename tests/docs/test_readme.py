@@ -66,10 +66,19 @@ def test_no_link_text_is_the_name_of_a_file() -> None:
     assert [page.name for page in pages if re.search(r"\[[a-z_0-9/]+\.md\]\(", page.read_text())] == []
 
 
-def test_the_program_is_that_of_the_start_page() -> None:
+def test_the_program_is_that_of_the_first_result() -> None:
     """Which `tests/docs/test_tutorials.py` runs."""
     (lines,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert f"```python\n{lines}```" in (PROJECT / "docs" / "index.md").read_text()
+    assert f"```python\n{lines}```" in (PROJECT / "docs" / "first_result.md").read_text()
+
+
+def test_the_landing_page_shows_the_first_pipeline_and_the_figures_of_the_readme() -> None:
+    landing = (PROJECT / "docs" / "index.md").read_text()
+    (lines,) = re.findall(r"```python\n(.*?)```", landing, re.DOTALL)
+    assert f"```python\n{lines}```" in FIRST
+    figures = re.findall(r"^\| .* times \|$", landing, re.MULTILINE)
+    assert len(figures) == 4
+    assert all(figure in README for figure in figures)
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:

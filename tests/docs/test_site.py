@@ -11,6 +11,7 @@ import sys
 from html.parser import HTMLParser
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -158,12 +159,27 @@ def test_versions_are_published_beside_each_other(small: Path) -> None:
     assert (older / "index.html").read_text() == "an older site"
 
 
-def test_the_drawings_are_those_that_the_module_describes() -> None:
-    specification = spec_from_file_location("drawings", DOCS / "drawings.py")
+def loaded(name: str) -> ModuleType:
+    """Return a module of the folder, which is no package."""
+    specification = spec_from_file_location(name, DOCS / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
-    drawings = module_from_spec(specification)
-    sys.modules["drawings"] = drawings  # where dataclasses look for their annotations
-    specification.loader.exec_module(drawings)
+    module = module_from_spec(specification)
+    sys.modules[name] = module  # where dataclasses look for their annotations
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_moving_picture_is_that_of_the_kept_run() -> None:
+    moving = loaded("moving")
+    assert moving.PICTURE.read_text() == moving.drawn(), "python docs/moving.py"
+    assert moving.PICTURE.stat().st_size < 20_000
+    assert "lost=0 duplicated=0" in moving.drawn()
+
+
+def test_the_drawings_are_those_that_the_module_describes() -> None:
+    drawings = loaded("drawings")
     made = {f"{name}.svg": drawings.svg(drawing) for name, drawing in drawings.DRAWINGS.items()}
-    assert {path.name: path.read_text() for path in (DOCS / "drawings").iterdir()} == made, "python docs/drawings.py"
+    assert {path.name: path.read_text() for path in (DOCS / "drawings").glob("*.svg")} == made, (
+        "python docs/drawings.py"
+    )

@@ -1,4 +1,4 @@
-"""The start page and the tutorials, typed as their readers do."""
+"""The first result and the tutorials, typed as their readers do."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KILL = "kill_it_yourself.md"
 
 @pytest.mark.spark
 def test_the_first_result_is_exactly_once(tmp_path: Path) -> None:
-    *_, run, audit = typed_under("index.md")
-    (tmp_path / "first_result.py").write_text(program("index.md"))
+    *_, run, audit = typed_under("first_result.md")
+    (tmp_path / "first_result.py").write_text(program("first_result.md"))
     for typed in (run, audit):
         ended = typed.run(tmp_path)
         assert ended.returncode == 0, ended.stderr
