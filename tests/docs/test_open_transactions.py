@@ -1,4 +1,4 @@
-"""docs/kafka_sink.md: its commands are run, in order, and print what it says; its links lead somewhere."""
+"""docs/open_transactions.md: its commands are run, in order, and print what it says; its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "kafka_sink.md").read_text()
+PAGE = (DOCS / "open_transactions.md").read_text()
 SERVERS = "localhost:9092"
 
 
@@ -62,10 +62,8 @@ def plain(text: str) -> str:
 def test_the_commands_print_what_the_page_says(broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     client = Client(settings_of(broker.bootstrap_servers))
     pipeline = Pipeline(client, app_id="orders", query_id="5b0c7a1e")
-    _, _, section = PAGE.partition("\n## `sparkonce transactions`\n")
-    section = section.partition("\n## ")[0]
     shown = []
-    for heading, body in re.findall(r"### (.+)\n((?:(?!### ).*\n?)*)", section):
+    for heading, body in re.findall(r"^## (.+)\n((?:(?!## ).*\n?)*)", PAGE, re.MULTILINE):
         SCENES.get(heading, lambda _: None)(pipeline)
         for commands, expected in re.findall(r"```bash\n(.*?)```\n\n```text\n(.*?)```", body, re.DOTALL):
             printed = ""
