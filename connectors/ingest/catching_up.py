@@ -22,6 +22,7 @@ from pyarrow import fs
 from sparkonce.connectors.ingest.restarts import Restart
 from sparkonce.connectors.ingest.routing import EARLIEST, Flow
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
+from sparkonce.connectors.kafka_source.tables import ends_in_cut_log
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.runtime.failures import explain
 from sparkonce.connectors.values.registered import subjects
@@ -100,9 +101,10 @@ class CatchingUp:
 
         A table that has nothing of a partition in ``earlier`` lacks what is in its log before the query's origin. A
         table whose topic that query no longer reads, since it was deleted or created again, has nothing to catch up.
+        One whose log was cut is compared with where that query goes on.
         """
         for each in [self._behind[flow.name] for flow in flows.values() if flow.name in self._behind]:
-            if not each.until.positions.keys() <= ends.positions.keys():
+            if not _is_on_the_way(each.until, ends):
                 self._end(each)
                 del self._behind[each.flow.name]
         by_topic: dict[str, dict[TopicPartition, Position]] = {}
@@ -147,14 +149,21 @@ class CatchingUp:
             del self._behind[each.flow.name]
         self._seen = {key: seen for key, seen in self._seen.items() if shared not in (None, key[0])}
 
+    def forget(self, shared: Flow) -> None:
+        """Have all tables of a shared query compared, whether or not it has moved."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != shared.query}
+
     def _end(self, behind: _Behind) -> None:
         if behind.query is not None:
             behind.query.stop()
             self._remove_checkpoint(behind)
 
     def _is_behind(self, flow: Flow, source: str, until: Positions, earlier: Collection[TopicPartition]) -> bool:
+        store = self.store_of(flow)
         try:
-            stored = self.store_of(flow).read(source, until)
+            stored = store.read(source, until)
+            if ends_in_cut_log(store, source, stored, until):
+                return True
         except OffsetStoreError as error:
             _log.info("%s: %s", flow, error)
             return True
@@ -168,18 +177,31 @@ class CatchingUp:
 
     def _flow_of(self, behind: _Behind) -> Flow:
         """Return the query of a table: from its offsets to where the shared query stands, and no further."""
-        flow, until = behind.flow, behind.until.positions
+        flow, until = behind.flow, self._lacked(behind)
         # Of a table that has nothing any more: from its topic's beginning, which is known to be there only if it is 0.
         from_start = flow.source["startingOffsets"] == EARLIEST
         chosen = {
             "assign": _text({topic: sorted(at) for topic, at in _by_number(until, lambda at: at.next).items()}),
             "startingOffsets": _text(_by_number(until, lambda at: -2 if at.origin and from_start else at.origin)),
-            "untilOffsets": behind.until.to_json(),
+            "untilOffsets": SourceOffset(behind.until.source, until).to_json(),
             **subjects(flow.source, flow.topics),
         }
         others = {name: text for name, text in flow.source.items() if name not in ("subscribe", "subscribePattern")}
         sink = {**flow.sink, "checkpointLocation": behind.checkpoint}
         return replace(flow, source={**others, **chosen}, sink=sink)
+
+    def _lacked(self, behind: _Behind) -> Positions:
+        """Return the partitions of which a table may lack anything.
+
+        Not those of which the shared query has read nothing, and the table has nothing, beside others of which it has:
+        they may begin behind records that have expired, of which a new query cannot know that nobody missed any.
+        """
+        until = behind.until.positions
+        try:
+            stored = self.store_of(behind.flow).read(behind.until.source, until)
+        except OffsetStoreError:
+            return until
+        return {tp: at for tp, at in until.items() if not stored or tp in stored or at.next > at.origin}
 
     def _remove_checkpoint(self, behind: _Behind) -> None:
         """Delete the checkpoint of a query that has ended: the table has its offsets."""
@@ -206,6 +228,15 @@ class CatchingUp:
         behind.restart = Restart.next(behind.restart, time.monotonic())
         when = f"tried again in {behind.restart.pause_s:g} s" if self._again else "not tried again in this run"
         _log.warning("%s: the table is behind, and is %s: %s", behind.flow, when, behind.why)
+
+
+def _is_on_the_way(until: SourceOffset, ends: SourceOffset) -> bool:
+    """Whether a query that stands at ``ends`` has passed ``until``, in logs that were not cut since."""
+    now = ends.positions
+    return all(
+        tp in now and (now[tp].origin, now[tp].cut_from) == (at.origin, at.cut_from) and at.next <= now[tp].next
+        for tp, at in until.positions.items()
+    )
 
 
 def _is_due(restart: Restart | None, now_s: float) -> bool:

@@ -36,25 +36,30 @@ def usable(flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], Off
     if Checkpoint.open(flow.checkpoint, storage).is_stateful():  # begun anew, it would lack its state
         return flow
     number, checkpoint = 1, flow.checkpoint
-    while not all(_can_go_on(end, store_of) for end in _last_in(checkpoint, storage, "offsets")):
+    while not _can_go_on(checkpoint, storage, store_of):
         number += 1
         checkpoint = f"{flow.checkpoint}~{number}"  # no topic has this in its name
     return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
 
 
-def _can_go_on(end: SourceOffset, store_of: Callable[[str], OffsetStore | None]) -> bool:
-    """Whether a query can go on behind ``end``: no table has more than that."""
-    by_topic: dict[str, list[TopicPartition]] = {}
-    for tp in end.positions:
-        by_topic.setdefault(tp.topic, []).append(tp)
-    for topic, own in by_topic.items():
-        store = store_of(topic)
-        try:
-            stored = {} if store is None else store.read(end.source, own)
-        except OffsetStoreError:
-            continue
-        if any(at > end.positions[tp].next for tp, at in stored.items()):
-            return False
+def _can_go_on(checkpoint: str, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None]) -> bool:
+    """Whether a query can go on with a checkpoint: no table has more than its batches, or a part of the last one."""
+    done = {end.source: end for end in committed(checkpoint, storage)}
+    for end in _last_in(checkpoint, storage, "offsets"):
+        before = done[end.source].positions if end.source in done else {}
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for tp in end.positions:
+            by_topic.setdefault(tp.topic, []).append(tp)
+        for topic, own in by_topic.items():
+            store = store_of(topic)
+            try:
+                stored = {} if store is None else store.read(end.source, own)
+            except OffsetStoreError:
+                continue
+            for tp, at in stored.items():
+                reached = before[tp].next if tp in before else end.positions[tp].origin
+                if at > reached and at != end.positions[tp].next:
+                    return False
     return True
 
 

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -37,7 +37,8 @@ from sparkonce.connectors.ingest.query import (
 from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
 from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
-from sparkonce.connectors.ingest.topics import existing_topics, lost, unread
+from sparkonce.connectors.ingest.topics import existing_topics, unread
+from sparkonce.connectors.kafka_source.tables import TopicsNotReadError
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
 from sparkonce.connectors.runtime.active_session import active_in_thread
@@ -89,6 +90,8 @@ class _Running:
     """With other tables: what is to run in place of it, once it is between two batches."""
     under_way: bool = False
     ended: bool = False
+    unread: BaseException | None = None
+    """With availableNow: why it has not read some of its topics; of the others it has read all."""
 
 
 class Ingestion:
@@ -213,10 +216,12 @@ class Ingestion:
             self._was_answered = self._was_answered or was_planned(running.query)
             if not running.ended and not running.query.isActive:
                 running.ended = True
-                self._find_behind(running)
+                self._find_behind(running, again=not self._settings.goes_on)
                 self._compact_if_due(running)
                 error = running.query.exception()
-                if error is not None and not self._begins_again(running, error):
+                if error is not None and is_behind(TopicsNotReadError, error):
+                    running.unread = error
+                elif error is not None and not self._begins_again(running, error):
                     self._end_by(f"{running.flow} has failed: {explain(error)}", error)
                     return
             self._replace(running)
@@ -231,10 +236,13 @@ class Ingestion:
         except Exception as error:
             self._end_by(f"a query cannot be started: {explain(error)}", error)
 
-    def _find_behind(self, running: _Running) -> None:
-        """Compare the tables of a shared query with where it stands, once for each batch."""
+    def _find_behind(self, running: _Running, *, again: bool = False) -> None:
+        """Compare the tables of a shared query with where it stands, once for each batch, or all of them ``again``."""
         batch = batch_of(running.query)
-        if running.flow.is_shared and batch != running.compared:
+        if again and running.flow.is_shared:  # topics and tables may have come and gone while it ran
+            self._find_tables(existing_topics(self._settings, self._routes))
+            self._catching_up.forget(running.flow)
+        if running.flow.is_shared and (again or batch != running.compared):
             running.compared = batch
             for end in ends_of(running.query):
                 self._catching_up.compare(end, self._tables_of(running.flow))
@@ -260,13 +268,17 @@ class Ingestion:
             return
         caught_up = self._catching_up.caught_up()
         self._find_moved(caught_up)
+        for running in self._running.values():
+            if running.unread is not None and not caught_up:
+                self._end_by(f"{running.flow} has failed: {explain(running.unread)}", running.unread)
+                return
         if caught_up:
             for running in self._running.values():
                 if running.flow.is_shared:
                     self._waiting[running.flow.name] = running.flow
 
-    def _unreadable(self) -> Iterator[tuple[Flow, Exception]]:
-        """Yield the tables that a shared query did not begin with, or whose topics it no longer reads, and why."""
+    def _unreadable(self) -> Iterator[tuple[Flow, OffsetStoreError]]:
+        """Yield the tables that a shared query did not begin with, since they cannot be read, and why."""
         for running in self._running.values():
             ends = ends_of(running.query) if running.flow.is_shared else []
             begun = {tp.topic for end in ends for tp in end.positions}
@@ -277,9 +289,6 @@ class Ingestion:
                         store.read("", [])
                 except OffsetStoreError as error:
                     yield flow, error
-            for end in ends:
-                for topic, lost_records in lost(running.flow, end).items():
-                    yield self._tables_of(running.flow)[topic], lost_records
 
     def _find_moved(self, caught_up: Sequence[Flow]) -> None:
         """Have queries replaced whose tables were created again by name, in another place."""
@@ -384,7 +393,7 @@ class Ingestion:
     def _find_flows(self) -> None:
         """Note the tables, and the flows that have no query yet."""
         existing = existing_topics(self._settings, self._routes)
-        self._tables = {flow.name: flow for flow in flows(self._routes, existing)} | self._tables
+        self._find_tables(existing)
         for route in self._routes:
             for flow in route.queries(existing):
                 running = self._running.get(flow.name)
@@ -394,6 +403,9 @@ class Ingestion:
                     running.successor = flow
         if not self._running and not self._waiting:
             _log.warning("no topic matches yet%s", ", waiting for one" if self._settings.goes_on else "")
+
+    def _find_tables(self, existing: Sequence[str]) -> None:
+        self._tables = {flow.name: flow for flow in flows(self._routes, existing)} | self._tables
 
     def _start_waiting(self) -> None:
         """Start as many queries as may start at once."""
@@ -508,18 +520,22 @@ class Ingestion:
             self._compact(flow)
             return
         tables = self._tables_of(flow)
-        for topic in running.commits.keys() & tables.keys():  # in others there is nothing new
-            self._compact(tables[topic], running.commits.pop(topic))
+        self._compactor.submit_failed()
+        for topic in sorted(running.commits.keys() & tables.keys()):  # in others there is nothing new
+            if self._compact(tables[topic], running.commits[topic]):
+                del running.commits[topic]
 
-    def _compact(self, flow: Flow, commits: int = 1) -> None:
+    def _compact(self, flow: Flow, commits: int = 1) -> bool:
+        """Have a table compacted; return whether it is known where the table is."""
         try:
             path = table_path_of(self._spark, flow)
         except Exception as error:  # such as that of a catalog that does not answer
             _log.warning("%s: its table cannot be compacted now: %s", flow, explain(error))
-            return
+            return False
         size = next((text for name, text in flow.sink.items() if name.lower() == _TARGET_FILE_BYTES), None)
         if path is not None:
             self._compactor.submit(path, self._settings.storage, int(size) if size else None, commits)
+        return True
 
     def _stop_queries(self) -> None:
         """Stop running queries, each between two batches, or when its time is up; note failures until then."""
@@ -577,15 +593,3 @@ def _has_newer_schema(flow: Flow, error: BaseException) -> bool:
     One that is bound to a version by its options does not.
     """
     return is_behind(SchemaChangedError, error) and VALUE in columns_of_latest(flow.source)
-
-
-def log_handler(hidden: Callable[[str], str] = str) -> logging.Handler:
-    """Return a handler for the log of ingestions, whose lines have a time and, by ``hidden``, no secrets."""
-
-    class Formatter(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return hidden(super().format(record))
-
-    handler = logging.StreamHandler()
-    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(message)s"))
-    return handler

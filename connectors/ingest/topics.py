@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sparkonce.connectors.ingest.routing import EARLIEST as FROM_START
 from sparkonce.connectors.ingest.routing import Flow, Route
 from sparkonce.connectors.ingest.settings import IngestSettings
-from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.resolving import Offsets
@@ -52,7 +51,8 @@ def check_topics(flow: Flow) -> int:
 def unread(shared: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartition]]:
     """Return the topics that have records behind ``end``, and the partitions that have some before its origin.
 
-    The latter only of a query that begins at the earliest. Raises as `check_topics`.
+    The latter only of a query that begins at the earliest. Partitions without a leader are left out. Raises as
+    `check_topics`.
     """
     planner = Planner(SourceOptions.read(shared.source))
     reads_all = shared.source["startingOffsets"] == FROM_START
@@ -60,8 +60,9 @@ def unread(shared: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartitio
 
     def ask() -> tuple[Offsets, Offsets]:
         known = {tp for tp in planner.refresh(lenient=True) if tp in end.positions}
-        earliest = planner.ask({tp: EARLIEST for tp in begun_later if tp in known})
-        return planner.ask(dict.fromkeys(known, LATEST)), earliest
+        wanted = {tp: EARLIEST for tp in begun_later if tp in known}
+        earliest = planner.ask(wanted, waits_for_leaders=False)
+        return planner.ask(dict.fromkeys(known, LATEST), waits_for_leaders=False), earliest
 
     try:
         latest, earliest = planner.while_topics_stay(ask)
@@ -69,13 +70,3 @@ def unread(shared: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartitio
         planner.close()
     waiting = {tp.topic for tp, at in latest.items() if at > end.positions[tp].next}
     return waiting, {tp for tp, at in earliest.items() if at < end.positions[tp].origin}
-
-
-def lost(shared: Flow, end: SourceOffset) -> Mapping[str, DataLossError]:
-    """Return the topics that a shared query no longer reads, since records are lost. Raises as `check_topics`."""
-    planner = Planner(SourceOptions.read(shared.source))
-    try:
-        planner.while_topics_stay(lambda: planner.latest(planner.adapt(end, planner.refresh(lenient=True))))
-    finally:
-        planner.close()
-    return planner.tables.lost

@@ -23,17 +23,19 @@ NEW_CHECKPOINT = "or use a new checkpointLocation"
 RETENTION = "Longer retention (retention.ms, retention.bytes) prevents this"
 
 
-def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "") -> None:
+def report_loss(what: str, *, fail: bool, alone: bool = False, instead: str = "", prevention: str = "") -> None:
     """Raise, or warn if the option failOnDataLoss is false.
 
-    ``instead`` is an alternative remedy, and ``prevention`` what prevents the loss in future.
+    ``alone`` says that only the topic stops; ``instead`` is an alternative remedy, where the query does, and
+    ``prevention`` what prevents the loss in future.
 
     Raises:
         DataLossError: if ``fail``.
     """
     if fail:
-        stops = "The query stops because option failOnDataLoss is true: set it to false to continue with what is left"
-        way_out = ", ".join(filter(None, [stops, instead]))
+        stops = "The topic is not read any more" if alone else "The query stops"
+        stops += " because option failOnDataLoss is true: set it to false to continue with what is left"
+        way_out = ", ".join(filter(None, [stops, "" if alone else instead]))
         raise DataLossError(". ".join(filter(None, [f"Some data may have been lost: {what}", way_out, prevention])))
     _log.warning("kafka_once: some data may have been lost: %s; continuing, since failOnDataLoss is false", what)
 
@@ -45,6 +47,7 @@ def report_replaced(
     log_end: int | None,
     *,
     fail: bool,
+    alone: bool = False,
     this_query: str = "has read",
 ) -> None:
     """Report that a log no longer has what was read of it; ``log_end`` is None if unknown.
@@ -64,6 +67,7 @@ def report_replaced(
         f"a broker restored to an older state. What was written of them stays, and what the log has from offset {at} "
         f"on was never read{doubt}",
         fail=fail,
+        alone=alone,
         instead="and read the log from there on (the rows of replaced records stay beside the new ones, and the commit "
         f"that continues records which they are), {NEW_CHECKPOINT} and appId, startingOffsets=earliest and a new "
         "table or topic to read everything again",

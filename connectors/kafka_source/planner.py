@@ -69,6 +69,8 @@ class Planner:
         """The metadata, and with it the leader epochs, in which the latest offsets were requested."""
         self.tables = TablesByTopic(options)
         """The tables that are each of one topic, if the query has such."""
+        self._written: dict[TopicPartition, int] = {}
+        """Where isolated tables ended when their logs turned out to be cut."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
@@ -136,13 +138,13 @@ class Planner:
             wanted=wanted,
         )
 
-    def ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+    def ask(self, wanted: Mapping[TopicPartition, int], *, waits_for_leaders: bool = True) -> Offsets:
         """Return LATEST or EARLIEST of each partition, or the offset at a timestamp, from the brokers.
 
-        LATEST respects kafka.isolation.level.
+        LATEST respects kafka.isolation.level. Unless this ``waits_for_leaders``, partitions without one are left out.
         """
-        found = self._client.offsets(_by_name(wanted), self.topics)
-        return {tp: found[tp.topic, tp.partition] for tp in wanted}
+        found = self._client.offsets(_by_name(wanted), self.topics, waits_for_leaders=waits_for_leaders)
+        return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
 
     def initial(self, rule: OffsetRule) -> SourceOffset:
         """Return the starting offset of a query without a checkpoint: the stored one, or by the rule.
@@ -194,10 +196,11 @@ class Planner:
             new = [tp for tp in new if tp not in stored and tp not in unknown]
         for tp, earliest in self.ask(dict.fromkeys(new, EARLIEST)).items():
             with self.tables.losing(tp.topic):
-                if earliest > 0 and tp.topic not in recreated:
+                if earliest > 0 and tp.topic not in recreated | self.tables.unknown:
                     report_loss(
                         f"added partition {tp} should be read from offset 0, but its log starts from {earliest}",
                         fail=self._options.fail_on_data_loss,
+                        alone=self._options.isolate_tables,
                         prevention=RETENTION,
                     )
                 positions[tp] = Position(earliest, earliest)
@@ -206,18 +209,14 @@ class Planner:
     def latest(self, start: SourceOffset, *, waits_for_leaders: bool = True) -> Offsets:
         """Return the latest offsets of the partitions in ``start``; for a truncated log, the offset where it diverges.
 
-        If tables are isolated, a topic of which data is lost ends where ``start`` is, and, unless this
-        ``waits_for_leaders``, a partition without a leader.
+        Unless this ``waits_for_leaders``, a partition that has none ends where ``start`` is.
 
         Raises:
             DataLossError: if one is before ``start``, even when requested again, or the records before it have been
                 replaced, and failOnDataLoss is true.
         """
-        positions = start.positions
-        if self._options.isolate_tables and not waits_for_leaders:
-            positions = {tp: at for tp, at in positions.items() if self.has_leader(tp)}
-            self.tables.note_leaderless(tp for tp in start.positions if tp not in positions)
-        offsets = self.ask(dict.fromkeys(positions, LATEST))
+        offsets = self.ask(dict.fromkeys(start.positions, LATEST), waits_for_leaders=waits_for_leaders)
+        positions = {tp: at for tp, at in start.positions.items() if tp in offsets}
         self._asked_in = dict(self.topics)
         parted = self._parted(positions, offsets)
         offsets |= parted
@@ -226,7 +225,7 @@ class Planner:
             return [tp for tp, at in positions.items() if offsets[tp] < at.next and tp not in parted]
 
         def is_strange() -> bool:
-            offsets.update(self.ask(dict.fromkeys(behind(), LATEST)))
+            offsets.update(self.ask(dict.fromkeys(behind(), LATEST), waits_for_leaders=waits_for_leaders))
             return bool(behind())
 
         if behind() and self._ask_again(is_strange):
@@ -237,14 +236,25 @@ class Planner:
                         "its log ends now: what was read before or where the query should start is gone, and new "
                         "records get the same offsets",
                         fail=self._options.fail_on_data_loss,
+                        alone=self._options.isolate_tables,
                         instead=f"{NEW_CHECKPOINT}; if kafka.bootstrap.servers is another cluster's, set it back",
                     )
-        stay = {tp: at.next for tp, at in start.positions.items() if tp not in offsets or tp.topic in self.tables.lost}
-        return {**offsets, **stay}
+                    continue
+                offsets[tp] = positions[tp].next  # the topic is not read any more
+        if self._options.isolate_tables:
+            cut = {tp: at for tp, at in offsets.items() if at < positions[tp].next}
+            written, waiting = self.tables.written(start, cut)
+            self._written |= written
+            offsets |= {tp: min(cut[tp], at) for tp, at in written.items()} | waiting
+        return {tp: offsets.get(tp, at.next) for tp, at in start.positions.items()}
 
-    def has_leader(self, tp: TopicPartition) -> bool:
-        """Whether a partition had a leader when the metadata was requested last."""
-        return _leader(self.topics, tp) is not None
+    def with_leaders(
+        self, partitions: Collection[TopicPartition], known: Collection[TopicPartition] = ()
+    ) -> list[TopicPartition]:
+        """Leave out new partitions that have no leader, and warn of these and of those ``known`` that have none."""
+        leaderless = {tp for tp in partitions if _leader(self.topics, tp) is None}
+        self.tables.note_leaderless(leaderless)
+        return [tp for tp in partitions if tp in known or tp not in leaderless]
 
     def advance(
         self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None
@@ -260,15 +270,17 @@ class Planner:
         if pinned is not None:
             target = {tp: min(offset, max(begin[tp], pinned.get(tp, offset))) for tp, offset in latest.items()}
         ends = target if limit is None else share_out(limit, begin, target)
-        moved = {tp: _position(positions[tp], end) for tp, end in ends.items() if end != begin[tp]}
+        moved = {tp: _position(tp, positions[tp], end, self._written) for tp, end in ends.items() if end != begin[tp]}
         return SourceOffset(start.source, {**positions, **moved})
 
     def without_those_behind(self, start: SourceOffset, latest: Offsets) -> Offsets:
         """Return ``latest`` as if there were no more of topics whose tables lack records before ``start``.
 
-        Nor of those whose tables cannot be read. So none of a batch's limit is spent on them. A table that has more is
-        another matter: another driver writes it, and the sink refuses that.
+        Nor of those whose tables cannot be read, or of which records are lost. So none of a batch's limit is spent on
+        them. A table that has more is another matter: another driver writes it, and the sink refuses that.
         """
+        lost = {tp: at.next for tp, at in start.positions.items() if tp.topic in self.tables.lost}
+        latest = {**latest, **lost}
         ranges = batch_ranges(start, self.advance(start, latest, None))
         moving = {tp: extent for tp, extent in ranges.items() if extent.end > extent.start}
         behind, without = self.tables.behind(start, moving)
@@ -308,7 +320,14 @@ class Planner:
         found: dict[TopicPartition, int] = {}
         for tp, divergence in sorted(parted.items()):
             with self.tables.losing(tp.topic):
-                report_replaced(tp, positions[tp], divergence, latest.get(tp), fail=self._options.fail_on_data_loss)
+                report_replaced(
+                    tp,
+                    positions[tp],
+                    divergence,
+                    latest.get(tp),
+                    fail=self._options.fail_on_data_loss,
+                    alone=self._options.isolate_tables,
+                )
                 if divergence.offset < positions[tp].next:
                     found[tp] = divergence.offset
         return found
@@ -481,9 +500,9 @@ class Planner:
         return ask_again(strange, self._options.pauses_s())
 
     def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
-        return FetchRange(
-            tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, _leader(self.topics, tp), epoch
-        )
+        # Of a lost topic the task is to look itself whether the leader has the records that were planned.
+        leader = None if tp.topic in self.tables.lost else _leader(self.topics, tp)
+        return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, leader, epoch)
 
     def _stored(
         self, partitions: list[TopicPartition], among: Collection[TopicPartition]
@@ -511,6 +530,7 @@ class Planner:
                 if not self._options.isolate_tables:
                     raise
                 _log.warning("kafka_once: %s is not read while its table cannot be read: %s", topic, error)
+                self.tables.unknown.add(topic)
                 unknown.update(own)
         return found, unknown
 
@@ -520,7 +540,16 @@ class Planner:
         epochs = store.epochs(source, offsets)
         stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
         parted = self._parted(stored, {})
-        return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
+        return stored | {tp: _position(tp, stored[tp], at) for tp, at in parted.items()}
+
+    def check_until(self, until: SourceOffset) -> None:
+        """Check that the logs still have what another query has read up to ``until``, and not others' records there.
+
+        Raises:
+            DataLossError: if not.
+        """
+        for tp, divergence in sorted(self._epochs.parted(until.positions).items()):
+            report_replaced(tp, until.positions[tp], divergence, None, fail=True, this_query="is to read")
 
 
 def _by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
@@ -537,12 +566,19 @@ def _epoch_of(topics: Mapping[str, TopicMetadata], tp: TopicPartition) -> int:
     return -1 if leader is None else leader.epoch
 
 
-def _position(before: Position, end: int) -> Position:
-    """Return a moved position; one that goes back gets a new origin, and keeps how far had been read."""
+def _position(
+    tp: TopicPartition, before: Position, end: int, written: Mapping[TopicPartition, int] | None = None
+) -> Position:
+    """Return a moved position; one that goes back gets a new origin, and keeps how far had been read.
+
+    Or how far its table was ``written``, where that is known.
+    """
     if end == before.next:
         return before
     if end > before.next:
         return Position(before.origin, end, None, before.cut_from)
+    if written is not None and tp in written:
+        return Position(end, end, None, written[tp] if written[tp] > end else None)
     nothing_read = before.next == before.origin and before.cut_from is not None
     return Position(end, end, None, before.cut_from if nothing_read else before.next)
 

@@ -147,6 +147,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
             lambda: dict(planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST)))
         )
         if until is not None:
+            planner.check_until(until)
             pinned |= {tp: min(pinned[tp], at.next) for tp, at in until.positions.items() if tp in pinned}
         self._pinned = pinned
 
@@ -161,6 +162,8 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         self._latest = planned.latest
         self._commit_group(planned.start, planned.partitions)
         if planned.end is None:
+            if self._pinned is not None:
+                self._plan().tables.check_read()
             # Spark may end this process now, as after the last batch of Trigger.AvailableNow.
             if self._committer is not None:
                 self._committer.settle_once()
@@ -184,9 +187,10 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         if self._pinned is not None:
             partitions = [tp for tp in partitions if tp in self._pinned or tp in given.offset.positions]
         elif self._options.isolate_tables:
-            partitions = [tp for tp in partitions if planner.has_leader(tp) or tp in given.offset.positions]
+            partitions = planner.with_leaders(partitions, given.offset.positions)
         position = planner.adapt(given.offset, partitions)
-        latest = planner.latest(position, waits_for_leaders=self._pinned is not None)
+        waits_for_leaders = self._pinned is not None or not self._options.isolate_tables
+        latest = planner.latest(position, waits_for_leaders=waits_for_leaders)
         if self._pinned is not None:
             # A partition that was missing then ends where it is first seen: otherwise it would be read forever.
             self._pinned = {**latest, **self._pinned}

@@ -14,7 +14,7 @@ from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
-from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 from sparkonce.options import OptionError
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ class TablesByTopic:
         """Topics of which a partition had no leader in the last batch."""
         self._ended: set[tuple[str, str]] = set()
         """Topics, by name and id, that were reported as gone or created again."""
+        self._unreadable: dict[str, OffsetStoreError] = {}
+        """Topics that were not read in the last batch, since their tables could not be read."""
+        self.unknown: set[str] = set()
+        """Topics whose tables could not be read when the query began: it begins them later, wherever their logs do."""
         self.lost: dict[str, DataLossError] = {}
         """Topics that are not read any more, since some of their records are lost, and what was said of these."""
 
@@ -67,17 +71,43 @@ class TablesByTopic:
         """Return the partitions whose tables lack records before ``start``, or cannot be read, and those not stored."""
         behind: set[TopicPartition] = set()
         without: set[TopicPartition] = set()
+        self._unreadable = {}
         for topic, own in by_topic(moving).items():
             try:
-                stored = self.store(topic).read(start.source, own)
+                store = self.store(topic)
+                stored = store.read(start.source, own)
+                ends_in_a_cut_log = ends_in_cut_log(store, start.source, stored, start.positions)
             except OffsetStoreError as error:
-                _log.info("kafka_once: the table of %s: %s", topic, error)
+                self.note_unreadable(topic, error)
                 behind.update(own)
                 continue
-            if any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
+            if ends_in_a_cut_log or any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
                 behind.update(own)
             without.update(tp for tp in own if tp not in stored)
         return behind, without
+
+    def written(
+        self, start: SourceOffset, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return where the tables of partitions end whose logs were cut, and where those stay that cannot be read.
+
+        The query goes on where a log was cut, or before it where the table ends that has not even that.
+        """
+        found: dict[TopicPartition, int] = {}
+        waiting: dict[TopicPartition, int] = {}
+        for topic, own in by_topic(partitions).items():
+            try:
+                stored = self.store(topic).read(start.source, own)
+                found |= {tp: stored.get(tp, start.positions[tp].origin) for tp in own}
+            except OffsetStoreError as error:
+                self.note_unreadable(topic, error)
+                waiting |= {tp: start.positions[tp].next for tp in own}
+        return found, waiting
+
+    def note_unreadable(self, topic: str, error: OffsetStoreError) -> None:
+        """Note that a topic is not read in this batch, since its table cannot be read."""
+        self._unreadable[topic] = error
+        _log.info("kafka_once: the table of %s: %s", topic, error)
 
     def note_behind(self, topics: Iterable[str]) -> None:
         """Warn of topics that are not read from now on, since their tables are behind."""
@@ -106,8 +136,44 @@ class TablesByTopic:
             if not self._options.isolate_tables:
                 raise
             if topic not in self.lost:
-                _log.warning("kafka_once: topic %s is not read any more, until the next start: %s", topic, error)
+                _log.warning("kafka_once: topic %s: %s", topic, error)
             self.lost[topic] = error
+
+    def check_read(self) -> None:
+        """Check that a run which reads all there is has not left a topic out, but those whose tables are behind.
+
+        Raises:
+            TopicsNotReadError: if records of one are lost, or its table cannot be read.
+        """
+        unread: dict[str, Exception] = {**self._unreadable, **self.lost}
+        if unread:
+            raise TopicsNotReadError("; ".join(f"topic {topic}: {why}" for topic, why in sorted(unread.items())))
+
+
+class TopicsNotReadError(RuntimeError):
+    """A run that reads all there is has left out topics, which the message names, and has read all others."""
+
+
+def ends_in_cut_log(
+    store: OffsetStore,
+    source: str,
+    stored: Mapping[TopicPartition, int],
+    positions: Mapping[TopicPartition, Position],
+) -> bool:
+    """Return whether a table ends in records that its log does not have any more, of a log that was cut before.
+
+    Then it is behind its query, although its offset is not: the records there are of an older epoch.
+
+    Raises:
+        OffsetStoreError: if the store cannot be read.
+    """
+    after_cut = {
+        tp: at.epoch
+        for tp, at in positions.items()
+        if tp in stored and at.cut_from is not None and at.origin < at.next <= stored[tp] and at.epoch is not None
+    }
+    epochs = store.epochs(source, after_cut) if after_cut else {}
+    return any(epochs[tp] < epoch for tp, epoch in after_cut.items() if tp in epochs)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

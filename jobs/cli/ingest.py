@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -112,17 +112,28 @@ def _described(flow: Flow, partitions: int) -> Iterator[str]:
         yield f"  compaction  every {counted(flow.compact_every, 'batch')}"
 
 
+def _log_handler(hidden: Callable[[str], str]) -> logging.Handler:
+    """Return a handler for the log of ingestions, whose lines have a time and, by ``hidden``, no secrets."""
+
+    class Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return hidden(super().format(record))
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(message)s"))
+    return handler
+
+
 def _run(configuration: Configuration, *, debug: bool) -> int:
     """Run until it ends or is stopped. Raises OptionError, IngestError or OSError if it is invalid, or fails."""
     from sparkonce.connectors.ingest.ingest import start_ingestion
-    from sparkonce.connectors.ingest.ingestion import log_handler
     from sparkonce.connectors.ingest.routing import routes
     from sparkonce.connectors.session import spark_session
 
     settings = configuration.settings
     routes(settings)  # before Spark is started, which takes seconds
     log = logging.getLogger("sparkonce")
-    log.addHandler(log_handler(configuration.without_secrets))
+    log.addHandler(_log_handler(configuration.without_secrets))
     log.setLevel(logging.INFO)
     spark = spark_session(settings.app_id, **{**_DEFAULTS, **configuration.spark})
     if not debug and LOG_LEVEL not in configuration.spark:

@@ -223,17 +223,26 @@ class Client:
         return self.retry("ask for the cluster", attempt)
 
     def offsets(
-        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+        self,
+        wanted: Mapping[tuple[str, int], int],
+        known: dict[str, TopicMetadata],
+        *,
+        waits_for_leaders: bool = True,
     ) -> dict[tuple[str, int], int]:
         """Return the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
 
         With ``read_committed`` the latest is the last stable offset. ``known`` saves the request for leaders, and is
-        updated if they have changed: the leader epochs in it are those of the results.
+        updated if they have changed: the leader epochs in it are those of the results. Unless this
+        ``waits_for_leaders``, partitions without one are left out.
         """
         behind, self._behind = self._behind, None
         if behind is not None and behind.found is not None and behind.wanted == wanted:
             return behind.found
-        return self._ask_leaders("ask for offsets", lambda: self._offsets(wanted, known), wanted, known)
+
+        def ask() -> dict[tuple[str, int], int]:
+            return self._offsets(wanted if waits_for_leaders else _with_leaders(wanted, known), known)
+
+        return self._ask_leaders("ask for offsets", ask, wanted, known)
 
     def send_behind(self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]) -> None:
         """Send a request for these offsets right behind the next Metadata request, which saves a round trip.
@@ -517,6 +526,17 @@ def _by_leader(
         leader = leader_of(metadata, topic, partition)
         found[leader.address][topic].append((partition, leader.epoch, number))
     return found
+
+
+def _with_leaders(
+    wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+) -> dict[tuple[str, int], int]:
+    """Leave out the partitions that have no leader; those that are missing stay."""
+
+    def is_led(topic: str, partition: int) -> bool:
+        return topic not in metadata or metadata[topic].partitions.get(partition, True) is not None
+
+    return {where: what for where, what in wanted.items() if is_led(*where)}
 
 
 def _decoded_offsets(answers: Iterable[tuple[_Question, memoryview]]) -> dict[tuple[str, int], int]:

@@ -69,10 +69,11 @@ def test_the_table_with_most_commits_is_next(tmp_path: Path, caplog: pytest.LogC
     assert first.wait(60)
     for name, commits in (("b", 2), ("c", 9), ("d", 2)):
         compactor.submit(table(tmp_path / name, 2), {}, None, commits)
+    compactor.submit(str(tmp_path / "d"), {}, None, 10)
     others.set()
     with caplog.at_level(logging.INFO):
         compactor.close(None)
-    assert re.findall(r"compacted \S+/(.):", caplog.text) == ["a", "c", "b", "d"]
+    assert re.findall(r"compacted \S+/(.):", caplog.text) == ["a", "d", "c", "b"]
 
 
 def test_a_failure_is_logged_and_the_next_table_is_compacted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -83,6 +84,25 @@ def test_a_failure_is_logged_and_the_next_table_is_compacted(tmp_path: Path, cap
     compactor.close(None)
     assert f"compaction of {tmp_path / 'none'} failed, the query goes on" in caplog.text
     assert len(DeltaTable(path).file_uris()) == 1
+
+
+def test_what_has_failed_is_tried_again_when_it_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compactor, tried, ended = Compactor(), [], Event()
+
+    def compact(path: str, *_: object) -> None:
+        tried.append(path)
+        if len(tried) == 1:
+            raise OSError("no answer")
+        ended.set()
+
+    monkeypatch.setattr(compactor, "_compact", compact)
+    compactor.submit("first", {}, None, 3)
+    while not compactor._failed:
+        assert not ended.wait(0.01)
+    compactor.submit_failed()
+    assert ended.wait(60)
+    compactor.close(None)
+    assert tried == ["first", "first"]
 
 
 def test_a_conflict_is_logged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from sparkonce.connectors.ingest.checkpoints import usable
 from sparkonce.connectors.ingest.compacting import Compactor
 from sparkonce.connectors.ingest.routing import Flow, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
-from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
@@ -108,19 +108,80 @@ def test_with_available_now_a_table_that_cannot_be_read_fails(
         made.awaitTermination(0)
 
 
-def test_with_available_now_a_topic_whose_records_are_lost_fails(
-    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+def test_with_available_now_a_topic_that_was_not_read_fails(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made
 ) -> None:
     made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/tables/{{topic}}"))
-    monkeypatch.setattr(module, "ends_of", lambda _: [end(a=0, b=0)])
-    monkeypatch.setattr(module, "lost", lambda *_: {"b": DataLossError("b-0 was cut")})
     made._find_flows()
     made._start_waiting()
     for query in queries.by_name.values():
-        query.end()
+        query.fail("sparkonce.connectors.kafka_source.tables.TopicsNotReadError: topic b: b-0 was cut")
     made._look_after()
-    with pytest.raises(IngestError, match=r"^b \(b -> .*/tables/b\) has failed: .*b-0 was cut"):
+    with pytest.raises(IngestError, match=r"^tables-\w+ \(.*\) has failed: .*topic b: b-0 was cut"):
         made.awaitTermination(0)
+
+
+def one_end(monkeypatch: pytest.MonkeyPatch, *ends: SourceOffset) -> None:
+    """Let the shared query stand at these ends after its batches."""
+    after = lambda query: [] if query.lastProgress is None else [ends[query.lastProgress["batchId"]]]  # noqa: E731
+    monkeypatch.setattr(module, "ends_of", after)
+
+
+def test_a_table_dropped_between_two_batches_of_available_now_is_filled(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(tmp_path)
+    made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/{{topic}}"))
+    one_end(monkeypatch, end(a=4, b=2), end(a=4, b=9))
+    made._find_flows()
+    made._start_waiting()
+    (query,) = queries.by_name.values()
+    pipeline.run(0, {"a": 4, "b": 2})
+    query.complete()
+    made.look()
+    shutil.rmtree(tmp_path / "a")
+    pipeline.run(1, {"a": 4, "b": 9})
+    query.complete()
+    query.end()
+    made.look()
+    assert [*queries.by_name][1:] == ["a"], "its own query"
+
+
+def test_a_topic_created_before_the_query_looked_is_compared(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.tables.isolates, pipeline.tables.refusing = True, {"c": "write"}
+    made = ingestion(IngestTable(topic_pattern="^.$", path=f"{tmp_path}/{{topic}}"))
+    one_end(monkeypatch, end(a=2, b=2, c=5))
+    made._find_flows()
+    made._start_waiting()
+    topics.append("c")
+    (query,) = queries.by_name.values()
+    pipeline.run(0, {"a": 2, "b": 2, "c": 5})
+    query.complete()
+    query.end()
+    made.look()
+    assert [*queries.by_name][1:] == ["c"]
+
+
+def test_a_planned_batch_that_another_query_has_written_in_part_is_left(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made
+) -> None:
+    """It would overlap at each start."""
+    pipeline = Pipeline(tmp_path)
+    pipeline.run(0, {"a": 4, "b": 1})
+    made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/{{topic}}"))
+    made._find_flows()
+    (flow,) = made._waiting.values()
+    folder = tmp_path / "checkpoints" / flow.name
+    checkpoint(folder, end(a=4, b=1))
+    (folder / "offsets" / "1").write_text(f"v1\n{{}}\n{end(a=9, b=3).to_json()}")
+    assert made._with_checkpoint(flow).checkpoint == str(folder)
+    other = Pipeline(tmp_path)
+    other.begin_query("another", {"a": 4, "b": 1})
+    other.run(0, {"a": 6, "b": 1})
+    assert made._with_checkpoint(flow).checkpoint == f"{folder}~2"
 
 
 def test_tables_with_new_files_are_compacted_the_neediest_first(
@@ -192,7 +253,7 @@ class Brokers:
         monkeypatch.setattr(self.planner, "ask", self._ask)
         monkeypatch.setattr(self.planner, "_parted", lambda *_: {})
 
-    def _ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+    def _ask(self, wanted: Mapping[TopicPartition, int], **_: bool) -> Offsets:
         return {tp: self.logs[tp][{EARLIEST: 0, LATEST: 1}[word]] for tp, word in wanted.items()}
 
     def read(self, topics: Sequence[str], origin: int) -> dict[str, int]:
@@ -232,7 +293,7 @@ def test_what_is_stored_does_not_have_to_be_in_the_log_any_more(
     )
     logs = {first: {EARLIEST: 2, LATEST: 4}, second: {EARLIEST: 0, LATEST: 3}}
     monkeypatch.setattr(planner, "refresh", lambda *_, **__: [first, second])
-    monkeypatch.setattr(planner, "ask", lambda wanted: {tp: logs[tp][word] for tp, word in wanted.items()})
+    monkeypatch.setattr(planner, "ask", lambda wanted, **_: {tp: logs[tp][word] for tp, word in wanted.items()})
     monkeypatch.setattr(planner, "_parted", lambda *_: {})
     found = planner.initial(planner._options.for_stream()).positions
     assert {tp.partition: position.next for tp, position in found.items()} == {0: 4, 1: 0}

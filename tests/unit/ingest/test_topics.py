@@ -33,10 +33,10 @@ def test_a_topic_deleted_between_two_questions_ends_nothing(tmp_path: Path, monk
         planner.close()
         honest, there = Planner.ask, [goes]
 
-        def late(planner: Planner, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        def late(planner: Planner, wanted: Mapping[TopicPartition, int], **more: bool) -> Offsets:
             while there:
                 cluster.delete(there.pop())
-            return honest(planner, wanted)
+            return honest(planner, wanted, **more)
 
         monkeypatch.setattr(Planner, "ask", late)
         assert unread(shared, end) == ({waits}, set())

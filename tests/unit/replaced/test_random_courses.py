@@ -114,7 +114,7 @@ class ModelClient:
         return {"t": TopicMetadata("t", "id", {0: Leader("h", 1, self.log.epoch)})}
 
     def offsets(
-        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata], **_: bool
     ) -> dict[tuple[str, int], int]:
         early, self._early = self._early, {}
         if early.keys() == wanted.keys() and set(wanted.values()) == {LATEST}:

@@ -95,7 +95,8 @@ class Isolated:
     def ends(self) -> dict[str, int]:
         """Return where the next batch would end."""
         self.planner.survey(self.read.to_document())
-        return {tp.topic: at for tp, at in self.planner.latest(self.read, waits_for_leaders=False).items()}
+        latest = self.planner.latest(self.read, waits_for_leaders=False)
+        return {tp.topic: at for tp, at in self.planner.without_those_behind(self.read, latest).items()}
 
 
 def partition(admin: AdminClient) -> PartitionMetadata:

@@ -39,7 +39,7 @@ class Brokers:
     def epoch_ends(self, _wanted: object, _known: object) -> dict[tuple[str, int], EpochEnd]:
         return {}  # as brokers before Kafka 2.1
 
-    def offsets(self, wanted: Mapping[tuple[str, int], int], _known: object) -> dict[tuple[str, int], int]:
+    def offsets(self, wanted: Mapping[tuple[str, int], int], _known: object, **_: bool) -> dict[tuple[str, int], int]:
         if self.failures:
             self.failures -= 1
             raise MissingTopicError("topic t does not exist")

@@ -17,8 +17,11 @@ from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
+from sparkonce.connectors.kafka_source.reading import read_ranges
 from sparkonce.connectors.kafka_source.resolving import Offsets
+from sparkonce.connectors.kafka_source.tables import TablesByTopic, TopicsNotReadError
 from sparkonce.kafka.client.client import LATEST, Client, MissingTopicError, TopicMetadata
+from sparkonce.offset_store import OffsetStore, OffsetStoreError
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.options import OptionError
 from tests.parity.support import Batch, Cluster, Stream, numbers
@@ -126,10 +129,10 @@ def test_a_topic_that_vanishes_between_two_questions_makes_the_planner_look_anew
 ) -> None:
     honest, failures = Planner.ask, [MissingTopicError("planted")] * 2
 
-    def vanishing(planner: Planner, wanted: Mapping[TopicPartition, int]) -> Offsets:
+    def vanishing(planner: Planner, wanted: Mapping[TopicPartition, int], **more: bool) -> Offsets:
         if failures and LATEST in wanted.values():
             raise failures.pop()
-        return honest(planner, wanted)
+        return honest(planner, wanted, **more)
 
     with cluster.stream(subscribePattern="|".join(two), **EARLIEST, **AT_ONCE) as stream:
         stream.reader.initialOffset()
@@ -211,21 +214,78 @@ def test_lost_records_of_a_topic_that_has_a_table_of_its_own_stop_it_alone(
     cut, grown, stays = names = [cluster.create() for _ in range(3)]
     for name in names:
         cluster.send(name, [1, 2])
-    stores = {"offsetStore": f"delta:{tmp_path}/{{topic}}", "appId": "app", "isolateTables": "true"}
-    given = cluster.source_options(subscribe=",".join(names), handOver="ranges", **stores, **EARLIEST, **AT_ONCE)
+    given = cluster.source_options(subscribe=",".join(names), handOver="ranges", **isolated(tmp_path), **AT_ONCE)
     with closing(Planner(SourceOptions.read(given))) as planner:
-        read = SourceOffset("kafka", {tp: Position(0, 3 if tp.topic == cut else 1) for tp in planner.refresh()})
+        at = {cut: 3, grown: 1, stays: 1}
+        positions = {tp: Position(at[tp.topic], at[tp.topic]) for tp in planner.refresh()}
+        read = SourceOffset("kafka", positions)
         cluster.grow(grown, 2)
         cluster.send(grown, [3, 4], 1)
         cluster.forget_records(grown, {1: 1})
         for _ in range(2):
             _, partitions = planner.survey(read.to_document())
             start = planner.adapt(read, partitions)
-            ends = planner.latest(start, waits_for_leaders=False)
+            latest = planner.latest(start, waits_for_leaders=False)
             assert start.positions.keys() == read.positions.keys()
+            assert {tp.topic: at for tp, at in latest.items()} == {cut: 3, grown: 2, stays: 2}, "what lag is"
+            ends = planner.without_those_behind(start, latest)
             assert {tp.topic: at for tp, at in ends.items()} == {cut: 3, grown: 1, stays: 2}
-        assert planner.tables.lost.keys() == {cut, grown}
-    assert sorted(re.findall(r"topic (\S+) is not read any more.*failOnDataLoss", caplog.text)) == sorted([cut, grown])
+        with pytest.raises(TopicsNotReadError, match=f"(?s)topic {grown}: .*added partition {grown}-1"):
+            planner.tables.check_read()
+    said = re.findall(r"topic (\S+): Some data.* The topic is not read any more because option failOn", caplog.text)
+    assert sorted(said) == sorted([cut, grown])
+
+
+def test_a_batch_of_a_topic_that_is_lost_is_compared_by_its_task(cluster: Cluster, tmp_path: Path) -> None:
+    """It was logged before the log was replaced; what has its offsets now must not be written for it."""
+    name = cluster.create()
+    cluster.send(name, range(10))
+    given = cluster.source_options(subscribe=name, handOver="ranges", **isolated(tmp_path), **AT_ONCE)
+    options = SourceOptions.read(given)
+    with closing(Planner(options)) as planner:
+        (tp,) = planner.refresh()
+        ends = [SourceOffset("kafka", {tp: Position(0, at, epoch)}).to_document() for at, epoch in ((5, 0), (8, 7))]
+        (task,) = planner.batch(*ends)
+    assert [(each.start, each.end) for each in task.wanted] == [(5, 8)]
+    with pytest.raises(DataLossError, match="have been replaced"):
+        list(read_ranges(options, task.wanted))
+
+
+def test_a_table_that_cannot_be_read_at_first_is_begun_later(
+    cluster: Cluster, two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its log does not begin at 0 any more; with availableNow it is named at the end."""
+    away, there = two
+    cluster.send(away, [2, 3])
+    cluster.forget_records(away, {0: 2})
+    given = cluster.source_options(
+        subscribe=",".join(two), handOver="ranges", **isolated(tmp_path), **EARLIEST, **AT_ONCE
+    )
+    honest, refused = TablesByTopic.store, [away]
+
+    def store(tables: TablesByTopic, topic: str) -> OffsetStore:
+        if topic in refused:
+            raise OffsetStoreError("503 Slow Down")
+        return honest(tables, topic)
+
+    monkeypatch.setattr(TablesByTopic, "store", store)
+    with closing(Planner(SourceOptions.read(given))) as planner:
+        begin = planner.initial(SourceOptions.read(given).for_stream())
+        assert {tp.topic for tp in begin.positions} == {there}
+        _, partitions = planner.survey(begin.to_document())
+        start = SourceOffset("kafka", {tp: Position(0, 0) for tp in partitions})
+        planner.without_those_behind(start, planner.latest(start))
+        with pytest.raises(TopicsNotReadError, match=f"topic {away}: 503 Slow Down"):
+            planner.tables.check_read()
+        refused.clear()
+        begun = planner.adapt(begin, partitions)
+        assert {tp.topic: at.next for tp, at in begun.positions.items()} == {away: 2, there: 0}
+        assert not planner.tables.lost
+
+
+def isolated(folder: Path) -> dict[str, str]:
+    """Return options of tables by topic in a folder."""
+    return {"offsetStore": f"delta:{folder}/{{topic}}", "appId": "app", "isolateTables": "true"}
 
 
 def test_where_another_query_stands_is_no_end_in_a_topic_made_anew(cluster: Cluster) -> None:
@@ -303,8 +363,8 @@ class CutLog:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, ends: list[int]) -> None:
         honest = Planner.ask
 
-        def ask(planner: Planner, wanted: Mapping[TopicPartition, int]) -> Offsets:
-            found = honest(planner, wanted)
+        def ask(planner: Planner, wanted: Mapping[TopicPartition, int], **more: bool) -> Offsets:
+            found = honest(planner, wanted, **more)
             if ends and LATEST in wanted.values():
                 end = ends.pop(0)
                 found = {tp: min(offset, end) for tp, offset in found.items()}
