@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from sparkonce.connectors.kafka_sink.producer import DeliveryTimeoutError
 from sparkonce.connectors.runtime.failures import is_behind, raised
 from sparkonce.connectors.schema_registry.client import UnreachableRegistryError
+from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.kafka.client.client import KafkaUnreachableError
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
-from sparkonce.offset_store.errors import StoreOutageError
+from sparkonce.offset_store.errors import OffsetStoreError, StoreOutageError
+from sparkonce.offset_store.store_hints import is_outage as store_is_out
 
 RESTARTS = 10
 """How often a query is started again without a batch in between; the pauses add up to five minutes."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 _OUTAGES = (KafkaUnreachableError, DeliveryTimeoutError, StoreOutageError, UnreachableRegistryError)
+_OF_STORES = (CheckpointError, OffsetStoreError)
 _CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -41,7 +44,12 @@ _ANSWERED = raised(f"{KafkaError.__module__}.{KafkaError.__name__}", rf"({'|'.jo
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether an error says that brokers, a schema registry, or the store of all tables do not answer now."""
+    """Return whether an error says that brokers, a schema registry, or the store of all tables do not answer now.
+
+    The checkpoint is often in the same store.
+    """
+    if any(is_behind(kind, error) for kind in _OF_STORES) and store_is_out(str(error)):
+        return True
     return any(is_behind(kind, error) for kind in _OUTAGES) or _ANSWERED.search(str(error)) is not None
 
 

@@ -188,8 +188,15 @@ class Route:
             return None
         if self._given.table is not None and columns_of_latest(self._source(None, "")):
             return None  # a topic without a schema yet has no table that can be created by name
+        if self._given.table is not None and self._has_groups():
+            return None  # such a query names its topics, and knows no pattern
         which = [self._given.table or self._given.path, self._given.topic_pattern, *sorted(self._topics)]
         return f"{SHARED}{hashlib.sha256(json.dumps(which).encode()).hexdigest()[:8]}"
+
+    def _has_groups(self) -> bool:
+        """Whether appIds or places of dead letters are made from groups of the pattern."""
+        texts = (self._given.name, self._given.table_app_id, self._given.dead_letters)
+        return any(key != TOPIC_KEY for text in texts for key in placeholders(text or ""))
 
     def _shared_flow(self, name: str) -> Flow:
         """Return the flow that is the query of all tables: paths and appId are those of a topic once it is known."""

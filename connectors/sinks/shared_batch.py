@@ -38,7 +38,7 @@ from sparkonce.exactly_once.batch import Batch, BatchEntry
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import PlanError
-from sparkonce.offset_store.errors import StoreOutageError
+from sparkonce.offset_store.errors import OffsetStoreError, StoreOutageError
 from sparkonce.offset_store.record import BatchCounts
 from sparkonce.offset_store.store_hints import is_outage
 from sparkonce.shipping import Shipped
@@ -74,11 +74,26 @@ class Tables(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Why a table has not got its part of a batch."""
+
+    why: str
+    store_is_out: bool
+    """Whether its store does not answer, whatever it is asked."""
+
+    @classmethod
+    def by(cls, error: Exception) -> LeftOut:
+        """Return the reason that an error is; values of rows that a message quotes are no outage."""
+        causes = [each for each in (error, error.__cause__) if isinstance(each, (OSError, OffsetStoreError))]
+        return cls(f"{type(error).__name__}: {error}", any(is_outage(str(each)) for each in causes))
+
+
+@dataclass(frozen=True, slots=True)
 class SharedMessage(WriterCommitMessage):
     """What one task wrote into each table of which it was to read anything."""
 
     tables: Mapping[str, TaskMessage]
-    left_out: Mapping[str, str]
+    left_out: Mapping[str, LeftOut]
     """Why tables of which it was to read anything have refused their rows."""
 
 
@@ -100,7 +115,7 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         self._ranges = ranges
         self._tables = tables
         self._sinks: dict[str, StreamSink] = {}
-        self._left_out: dict[str, str] = {}
+        self._left_out: dict[str, LeftOut] = {}
 
     def begin(self) -> None:
         """Let each table decide about its part of the batch that Spark has logged. Raises as `StreamSink.begin`."""
@@ -121,7 +136,7 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         begin_call()
         by_topic = self._ranges.by_topic(iterator)
         written: dict[str, TaskMessage] = {}
-        left_out: dict[str, str] = {}
+        left_out: dict[str, LeftOut] = {}
         for name, topics in sorted(self._tables.of(by_topic).items()):
             if name in self._left_out:
                 left_out[name] = self._left_out[name]
@@ -161,7 +176,7 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 counts.append(self._tables.sink(name).finish_batch(batch, written[name]))
 
         def leave_out(name: str, topics: Set[str]) -> None:
-            _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, left_out[name])
+            _log.warning("%s: batch %d: %s is left out: %s", self._format_name, batchId, name, left_out[name].why)
             self._undo(name, entry, written.get(name, []), topics, may_be_committed=name not in refused)
 
         self._each_table(tables, finish)
@@ -212,14 +227,14 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 raise
 
     @contextmanager
-    def _isolating(self, name: str, left_out: dict[str, str]) -> Iterator[None]:
+    def _isolating(self, name: str, left_out: dict[str, LeftOut]) -> Iterator[None]:
         """Note an error as the reason why a table is left out, if it is of that table alone."""
         try:
             yield
         except Exception as error:
             if not self._tables.is_isolated(error):
                 raise
-            left_out[name] = f"{type(error).__name__}: {error}"
+            left_out[name] = LeftOut.by(error)
 
     def _batch(self, name: str, entry: BatchEntry, own: Sequence[TaskMessage], topics: Set[str]) -> Batch:
         return self._tables.sink(name).batch_of(entry, own[0].plans[0].attempt_id, rules_of(own), topics)
@@ -240,10 +255,10 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         return self._sinks[name]
 
 
-def _check_store(tables: Mapping[str, Set[str]], left_out: Mapping[str, str]) -> None:
+def _check_store(tables: Mapping[str, Set[str]], left_out: Mapping[str, LeftOut]) -> None:
     """Raise StoreOutageError if it is no table's own trouble that all of them are left out."""
-    if len(tables) > 1 and tables.keys() == left_out.keys() and all(map(is_outage, left_out.values())):
-        raise StoreOutageError(f"none of {len(tables)} tables can be reached: {left_out[min(tables)]}")
+    if len(tables) > 1 and tables.keys() == left_out.keys() and all(each.store_is_out for each in left_out.values()):
+        raise StoreOutageError(f"none of {len(tables)} tables can be reached: {left_out[min(tables)].why}")
 
 
 def _by_table(messages: Sequence[WriterCommitMessage | None]) -> dict[str, list[TaskMessage]]:
@@ -256,7 +271,7 @@ def _by_table(messages: Sequence[WriterCommitMessage | None]) -> dict[str, list[
     return {name: of_one_attempt(own) for name, own in found.items()}
 
 
-def _left_out(messages: Iterable[WriterCommitMessage | None]) -> dict[str, str]:
+def _left_out(messages: Iterable[WriterCommitMessage | None]) -> dict[str, LeftOut]:
     """Return why tables have refused their rows, in a task or before."""
     return {
         name: why

@@ -38,18 +38,21 @@ class Release:
     """What is made, and what could not be."""
 
     version: Version
+    commit: str
     source: Path
     """The files of the commit, alone."""
     dist: Path
+    """Where it is made."""
     missing: list[str] = field(default_factory=list)
 
     def named(self, ending: str) -> Path:
         """Return the path of one file of the release."""
         return self.dist / f"sparkonce-{self.version.number}{ending}"
 
-    def files(self) -> list[Path]:
-        """Return what is made, and what was made of an earlier release."""
-        return sorted([*self.dist.glob("sparkonce-*"), *self.dist.glob(CHECKSUMS)])
+    def publish(self, folder: Path) -> list[Path]:
+        """Move the files of the release into a folder, and return them; those of the same names are replaced."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.move(file, folder / file.name)) for file in sorted(self.dist.iterdir())]
 
     @property
     def wheel(self) -> Path:
@@ -66,26 +69,26 @@ def main(arguments: Sequence[str]) -> int:
             raise ReleaseError(f"a release is made from a commit, and these files are changed:\n{changes}")
         if options.tag and version.date == UNRELEASED:
             raise ReleaseError(f"CHANGELOG.md says {UNRELEASED}: put the date there, commit, and tag then")
+        if options.tag and _git("tag", "--list", version.tag):
+            raise ReleaseError(f"{version.tag} is there already: a release is not replaced, choose the next number")
         with tempfile.TemporaryDirectory(prefix="sparkonce-release-") as name:
-            release = Release(version, Path(name) / "source", options.dist)
+            release = Release(version, _git("rev-parse", "HEAD"), Path(name) / "source", Path(name) / "dist")
             _make(release, Path(name) / "tools", options)
+            for file in release.publish(options.dist):
+                print(f"{file.stat().st_size / 1e6:10.1f} MB  {file.name}")
+        if options.tag and not release.missing:
+            _git("tag", "--annotate", version.tag, release.commit, "--message", f"sparkonce {version.number}")
     except (ReleaseError, subprocess.CalledProcessError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
-    for file in release.files():
-        print(f"{file.stat().st_size / 1e6:10.1f} MB  {file.name}")
-    if options.tag:
-        _git("tag", "--annotate", version.tag, "--message", f"sparkonce {version.number}")
     print(*(f"missing: {each}" for each in release.missing), sep="\n")
     print(f"RELEASE version={version.number} date={version.date} missing={len(release.missing)}")
     return 1 if release.missing else 0
 
 
 def _make(release: Release, tools: Path, options: argparse.Namespace) -> None:
-    _export(release.source)
-    release.dist.mkdir(parents=True, exist_ok=True)
-    for file in release.files():  # of an earlier one; what else is in the folder stays
-        file.unlink()
+    _export(release.commit, release.source)
+    release.dist.mkdir()
     steps: Mapping[str, Callable[[], None]] = {
         "wheel": partial(_distributions, release, tools),
         "bill": partial(_bill, release, tools),
@@ -102,10 +105,10 @@ def _make(release: Release, tools: Path, options: argparse.Namespace) -> None:
     _checksums(release)
 
 
-def _export(folder: Path) -> None:
-    """Write the files of the last commit into a folder."""
+def _export(commit: str, folder: Path) -> None:
+    """Write the files of a commit into a folder."""
     folder.mkdir()
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=PROJECT, check=True, capture_output=True).stdout
+    archive = subprocess.run(["git", "archive", commit], cwd=PROJECT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
 
 
@@ -113,7 +116,7 @@ def _distributions(release: Release, tools: Path) -> None:
     """Build the source distribution, and the wheel from it: so both are complete."""
     venv.create(tools, with_pip=True)
     _pip(tools, "-c", str(release.source / "constraints.txt"), *TOOLS)
-    built = {"SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct")}
+    built = {"SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct", release.commit)}
     _run([f"{tools}/bin/python", "-m", "build", "--outdir", str(release.dist), str(release.source)], built, quiet=True)
     if not release.wheel.exists():
         raise ReleaseError(
@@ -133,7 +136,7 @@ def _bill(release: Release, tools: Path) -> None:
     release.named("-licences.md").write_text(table(packages))
     for name, _, licence in packages:
         if unreviewed(licence):
-            print(f"      look at the licence of {name}: {licence}")
+            release.missing.append(f"bill: somebody has looked at the licence of {name}: {licence}")
 
 
 def _site(release: Release) -> None:
@@ -184,7 +187,7 @@ def _image(release: Release, base: str | None) -> None:
 
 def _checksums(release: Release) -> None:
     lines = []
-    for file in release.files():
+    for file in sorted(release.dist.iterdir()):
         with file.open("rb") as content:
             lines.append(f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {file.name}\n")
     (release.dist / CHECKSUMS).write_text("".join(lines))
@@ -212,7 +215,7 @@ def _git(*words: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab.release", description=__doc__.split("\n\n")[0])
     parser.add_argument(
-        "--dist", type=Path, default=PROJECT / "dist", help="where it goes; an earlier release is replaced"
+        "--dist", type=Path, default=PROJECT / "dist", help="where it goes; files of the same names are replaced"
     )
     parser.add_argument("--tag", action="store_true", help="give the commit its tag, with the date of the changelog")
     parser.add_argument("--python", action="append", metavar="PATH", help=f"default: {', '.join(PYTHONS)}")

@@ -64,6 +64,7 @@ def table(packages: list[tuple[str, str, str]]) -> str:
 def _licence(component: Mapping[str, Any]) -> str:
     """Return SPDX names and expressions if there are any, else what the package's metadata has for a name."""
     given = component.get("licenses", [])
-    named = [each.get("expression") or each.get("license", {}).get("id") for each in given]
-    found = set(filter(None, named if any(named) else [each.get("license", {}).get("name") for each in given]))
+    named = {each.get("expression") or each.get("license", {}).get("id") for each in given} - {None}
+    others = {each.get("license", {}).get("name") for each in given} - {None}
+    found = named | {each for each in others if not (named and each.startswith("License :: "))}
     return " AND ".join(sorted(found)) or NAMED_IN_FILES.get(component["name"], "")

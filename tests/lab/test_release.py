@@ -31,7 +31,6 @@ def test_the_wheel_of_a_release_is_that_of_the_checkout(tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(clone)], check=True)
     dist.mkdir()
     (dist / "sparkonce-0.0.1.tar.gz").write_text("of an earlier release")
-    (dist / "mine").write_text("of somebody else")
     without = [word for name in ("bill", "site", "trial", "image") for word in ("--without", name)]
     command = [sys.executable, "-m", "lab.release", "--dist", str(dist), *without]
     ended = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
@@ -39,7 +38,7 @@ def test_the_wheel_of_a_release_is_that_of_the_checkout(tmp_path: Path) -> None:
     version = version_of(PROJECT)
     assert f"RELEASE version={version.number} date={version.date} missing=4" in ended.stdout
     names = {f"sparkonce-{version.number}.tar.gz", f"sparkonce-{version.number}-py3-none-any.whl"}
-    assert {each.name for each in dist.iterdir()} == {*names, "SHA256SUMS", "mine"}
+    assert {each.name for each in dist.iterdir()} == {*names, "SHA256SUMS", "sparkonce-0.0.1.tar.gz"}
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
     made, expected = (zipfile.ZipFile(each) for each in (next(dist.glob("*.whl")), build_wheel(tmp_path / "wheel")))
     assert sorted(made.namelist()) == sorted(expected.namelist())
@@ -69,13 +68,24 @@ def test_licences(tmp_path: Path) -> None:
     given = {
         "b": [{"license": {"id": "MIT"}}, {"license": {"name": "License :: MIT"}}],
         "a": [{"expression": "Apache-2.0 OR BSD-3-Clause"}],
+        "e": [{"license": {"id": "MIT"}}, {"license": {"name": "Proprietary"}}],
         "c": [{"license": {"name": "its own"}}],
     }
     components = [{"name": name, "version": "1", "licenses": licences} for name, licences in given.items()]
     bill.write_text(json.dumps({"components": components}))
     packages = licences_of(bill)
-    assert packages == [("a", "1", "Apache-2.0 OR BSD-3-Clause"), ("b", "1", "MIT"), ("c", "1", "its own")]
-    assert [unreviewed(licence) for *_, licence in packages] == [False, False, True]
+    assert packages == [
+        ("a", "1", "Apache-2.0 OR BSD-3-Clause"),
+        ("b", "1", "MIT"),
+        ("c", "1", "its own"),
+        ("e", "1", "MIT AND Proprietary"),
+    ]
+        ("a", "1", "Apache-2.0 OR BSD-3-Clause"),
+        ("b", "1", "MIT"),
+        ("c", "1", "its own"),
+        ("e", "1", "MIT AND Proprietary"),
+    ]
+    assert [unreviewed(licence) for *_, licence in packages] == [False, False, True, True]
     assert "| b | 1 | MIT |" in table(packages)
     bill.write_text(json.dumps({"components": [{"name": "d", "version": "1", "licenses": []}]}))
     with pytest.raises(ReleaseError, match="d: the package names no licence"):

@@ -26,12 +26,12 @@ from sparkonce.kafka.client import list_offsets
 from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.list_offsets import Asked
 from sparkonce.kafka.client.outage import Outage
-from sparkonce.kafka.client.retry import retry
+from sparkonce.kafka.client.retry import may_pass, retry
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.client.topic_ids import topic_id_text
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
-from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.options import KAFKA_FORMAT
 from sparkonce.words import counted
 
@@ -240,7 +240,8 @@ class Client:
             return behind.found
 
         def ask() -> dict[tuple[str, int], int]:
-            return self._offsets(wanted if waits_for_leaders else _with_leaders(wanted, known), known)
+            led = wanted if waits_for_leaders else {at: what for at, what in wanted.items() if _may_be_led(known, *at)}
+            return self._offsets(led, known)
 
         return self._ask_leaders("ask for offsets", ask, wanted, known)
 
@@ -390,10 +391,10 @@ class Client:
                 self._outage.note_answer()
                 return result
 
-        may_pass = lambda error: _may_pass(error, self.reached)  # noqa: E731
+        passes = lambda error: may_pass(error, self.reached)  # noqa: E731
         errors = OSError, ProtocolError, KafkaError
         try:
-            return retry(alone, errors, self.settings.pauses_s(), deadline_s=deadline_s, may_pass=may_pass, note=note)
+            return retry(alone, errors, self.settings.pauses_s(), deadline_s=deadline_s, may_pass=passes, note=note)
         except errors as error:
             raise self._final(what, error, limit_ms) from error
 
@@ -427,7 +428,7 @@ class Client:
             except (OSError, ProtocolError) as error:
                 # One name that resolves is enough; if none does, it may resolve later.
                 of_names = isinstance(error, socket.gaierror) and isinstance(failure, socket.gaierror)
-                if failure is None or not isinstance(error, socket.gaierror) or (of_names and _may_pass(error, False)):
+                if failure is None or not isinstance(error, socket.gaierror) or (of_names and may_pass(error, False)):
                     failure = error
         assert failure is not None
         raise failure
@@ -528,15 +529,9 @@ def _by_leader(
     return found
 
 
-def _with_leaders(
-    wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
-) -> dict[tuple[str, int], int]:
-    """Leave out the partitions that have no leader; those that are missing stay."""
-
-    def is_led(topic: str, partition: int) -> bool:
-        return topic not in metadata or metadata[topic].partitions.get(partition, True) is not None
-
-    return {where: what for where, what in wanted.items() if is_led(*where)}
+def _may_be_led(known: Mapping[str, TopicMetadata], topic: str, partition: int) -> bool:
+    """Whether a partition is not known to be without a leader."""
+    return topic not in known or known[topic].partitions.get(partition, True) is not None
 
 
 def _decoded_offsets(answers: Iterable[tuple[_Question, memoryview]]) -> dict[tuple[str, int], int]:
@@ -585,16 +580,6 @@ def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadat
 
 def _leader(address: _Address | None, epoch: int | None) -> Leader | None:
     return Leader(*address, -1 if epoch is None else epoch) if address else None
-
-
-def _may_pass(error: Exception, reached: bool) -> bool:
-    if isinstance(error, KafkaError):
-        return error.code in RETRIABLE
-    if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
-        return False
-    # An unknown host name is a typo, unless the cluster was reached before: a container's name is unknown
-    # while it restarts.
-    return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
 
 
 _shared: dict[tuple[int, ClientSettings, str, str], Client] = {}

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
+
+from sparkonce.kafka.protocol.errors import RETRIABLE, KafkaError
 
 _Result = TypeVar("_Result")
 _FROM_ZERO_S = 0.02
@@ -45,3 +49,14 @@ def retry(
             note(error)
         time.sleep(pause_s)
     return attempt()
+
+
+def may_pass(error: Exception, reached: bool) -> bool:
+    """Whether an error of a request may pass; ``reached`` says that the cluster has answered before."""
+    if isinstance(error, KafkaError):
+        return error.code in RETRIABLE
+    if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
+        return False
+    # An unknown host name is a typo, unless the cluster was reached before: a container's name is unknown
+    # while it restarts.
+    return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)

@@ -21,7 +21,7 @@ from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.formats.table_query import stream_sink
 from sparkonce.connectors.formats.topic_tables import is_of_one_table
-from sparkonce.connectors.sinks.shared_batch import SharedBatchSink, SharedMessage
+from sparkonce.connectors.sinks.shared_batch import LeftOut, SharedBatchSink, SharedMessage
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
@@ -57,6 +57,7 @@ class ByHand:
         self.root, self.guarantee = root, guarantee
         self.refusing: dict[str, str] = {}
         """The topics whose tables refuse their rows, and when: begin, write or finish."""
+        self.refusal: type[Exception] = TableError
         self.why = ""
         """What else the refusal says."""
         self.unreachable = ""
@@ -75,7 +76,7 @@ class ByHand:
         if (topic, when) == (self.unreachable, "finish"):
             raise ConnectionError(topic)
         if self.refusing.get(topic) == when:
-            raise TableError(f"{topic} refuses its rows{self.why and ': '}{self.why}")
+            raise self.refusal(f"{topic} refuses its rows{self.why and ': '}{self.why}")
 
     def is_isolated(self, error: Exception) -> bool:
         return self.isolates and is_of_one_table(error)
@@ -258,8 +259,8 @@ def test_a_store_that_does_not_answer_is_no_tables_own_trouble(tmp_path: Path, w
     """Unless another table can be written, or refuses for a reason of its own."""
     pipeline = Pipeline(tmp_path)
     pipeline.tables.isolates, pipeline.tables.refusing = True, dict.fromkeys(TOPICS, when)
-    pipeline.tables.why = "tcp connect error"
-    with pytest.raises(StoreOutageError, match="none of 3 tables can be reached: TableError: a refuses its rows: tcp"):
+    pipeline.tables.why, pipeline.tables.refusal = "tcp connect error", OSError
+    with pytest.raises(StoreOutageError, match="none of 3 tables can be reached: OSError: a refuses its rows: tcp"):
         pipeline.run(0, SECOND)
     assert not any(pipeline.found().values())
     del pipeline.tables.refusing["c"]
@@ -267,7 +268,7 @@ def test_a_store_that_does_not_answer_is_no_tables_own_trouble(tmp_path: Path, w
     assert {topic for topic, rows in pipeline.found().items() if rows} == {"c"}
     other = Pipeline(tmp_path / "other")
     other.tables.isolates, other.tables.refusing = True, dict.fromkeys(TOPICS, when)
-    other.tables.why = "permission denied"
+    other.tables.why = "STRING 'tcp connect error' cannot be cast to INT"
     other.run(0, SECOND)
     assert not any(other.found().values())
 
@@ -276,7 +277,7 @@ def test_why_a_table_is_left_out_is_in_messages_of_its_own_tasks(tmp_path: Path)
     pipeline = Pipeline(tmp_path)
     pipeline.tables.isolates, pipeline.tables.refusing = True, {"a": "begin"}
     pipeline.run(0, SECOND)
-    why = {"table of a": "TableError: a refuses its rows"}
+    why = {"table of a": LeftOut("TableError: a refuses its rows", store_is_out=False)}
     assert [each.left_out for each in pipeline.messages if isinstance(each, SharedMessage)] == [why, {}, {}]
 
 
@@ -301,7 +302,7 @@ def test_a_table_that_is_left_out_is_aborted_once(
     assert aborted == [("app.a", True)]
     assert caplog.text.count("is left out") == 1
     aborted.clear()
-    refused = SharedMessage({}, {"table of a": "one of its tasks was refused"})
+    refused = SharedMessage({}, {"table of a": LeftOut("one of its tasks was refused", store_is_out=False)})
     pipeline.sink().abort([*pipeline.messages, refused], 0)
     assert aborted[0] == ("app.a", False), "no commit of it was tried"
 
