@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from sparkonce.connectors.kafka_source.hand_over import HandOver
-from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.options import KAFKA_FORMAT, SOURCE_PREFIX, OptionError
 
@@ -38,6 +37,8 @@ _METHODS = {
     "Union": "union",
 }
 """The methods of a DataFrame, by the operators of the plan that they make."""
+INTO = "into"
+"""The option of the source with the table that the query writes."""
 _WITHOUT_EFFECT = ("SubqueryAlias", "View")
 
 
@@ -66,17 +67,14 @@ def source_secrets(format_name: str, rows: DataFrame) -> dict[str, str]:
     return {SOURCE_PREFIX + name: given[name] for name in HandOver.of(given).secrets}
 
 
-def table_of_source(rows: DataFrame) -> tuple[str | None, str | None]:
-    """Return the path and the appId of the table by whose offsets the query's source begins; None for each not known.
+def table_of_source(rows: DataFrame) -> tuple[str, str] | None:
+    """Return the table that the query's source is for, as `sparkonce.read_stream` says, and its appId.
 
-    Nothing is known of several sources that differ, and in Spark Connect, where the plan is on the server.
+    None if there is none, if several sources have others, and in Spark Connect, where the plan is on the server.
     """
     sources = _operators(rows)[1] if hasattr(rows, "_jdf") else []
-    found = {(given.get("offsetstore", ""), given.get("appid")) for given in sources}
-    if len(found) != 1:
-        return None, None
-    ((store, app_id),) = found
-    return store.removeprefix(DELTA) if store.startswith(DELTA) else None, app_id
+    found = {(given[INTO], given.get("appid", "")) for given in sources if INTO in given}
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def _operators(rows: DataFrame) -> tuple[list[str], list[dict[str, str]]]:

@@ -9,11 +9,17 @@ from pyspark.sql import SparkSession
 
 from sparkonce.connectors.catalogs.names import TableName
 from sparkonce.connectors.catalogs.tables import find_table
+from sparkonce.connectors.direct.plan import INTO
 from sparkonce.offset_store import DELTA
 from sparkonce.options import KAFKA_FORMAT, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
+
+
+def is_path(table: str) -> bool:
+    """Whether a table is named by its path or URI, and not by its name in a catalog."""
+    return "/" in table and "`" not in table
 
 
 def read_stream(
@@ -28,8 +34,8 @@ def read_stream(
 
     The source wants to know the table because its log has the Kafka offsets up to which it holds the records: without
     a checkpoint, the query begins there. ``table`` is a path or URI, which has a ``/``, or a table's name, and
-    ``app_id`` names the query in it. ``write_stream(rows).start()`` takes both from here; of a named table
-    ``toTable(name)`` says the name. ``topics`` are names; ``topic_pattern`` is a Java regular expression in their
+    ``app_id`` names the query in it. ``write_stream(rows).start()`` takes both from here, but not with Spark Connect,
+    where the plan is on the server. ``topics`` are names; ``topic_pattern`` is a Java regular expression in their
     place.
 
     Example:
@@ -44,11 +50,11 @@ def read_stream(
     """
     if (topics is None) == (topic_pattern is None):
         raise OptionError(f"{KAFKA_FORMAT}: read_stream reads topics, or those of a topic_pattern: give one of the two")
-    reader = spark.readStream.format(KAFKA_FORMAT).option("appId", app_id)
+    reader = spark.readStream.format(KAFKA_FORMAT).option("appId", app_id).option(INTO, table)
     if topics is not None:
         reader = reader.option("subscribe", topics if isinstance(topics, str) else ",".join(topics))
     elif topic_pattern is not None:
         reader = reader.option("subscribePattern", topic_pattern)
     # A named table that does not exist yet has no offsets either, and is found at the next start.
-    path = table if "/" in table and "`" not in table else find_table(spark, TableName.parse(table))
+    path = table if is_path(table) else find_table(spark, TableName.parse(table))
     return reader if path is None else reader.option("offsetStore", f"{DELTA}{path}")

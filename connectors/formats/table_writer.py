@@ -28,10 +28,12 @@ from sparkonce.connectors.direct.plan import source_secrets, table_of_source
 from sparkonce.connectors.direct.source import find_source, reads_by_topic
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.table_query import stream_sink
+from sparkonce.connectors.formats.table_reader import is_path
 from sparkonce.connectors.formats.table_rules import with_table_rules
 from sparkonce.connectors.formats.topic_tables import TopicTables
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.runtime.active_session import active_in_thread
+from sparkonce.offset_store.locations import Location
 from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
@@ -184,11 +186,24 @@ class DeltaStreamWriter:
         return writer.start()
 
     def _with_table_of_source(self, given: dict[str, str]) -> dict[str, str]:
-        """Return the options with the appId, and the path unless another place is given, of `read_stream`."""
-        path, app_id = table_of_source(self._rows)
-        known = {key.lower() for key in given}
-        own = {APP_ID: app_id, PATH: None if TABLE_NAME in known else path}
-        return given | {key: text for key, text in own.items() if text is not None and key.lower() not in known}
+        """Return the options with the appId and the table of `read_stream`, where they are not given.
+
+        Raises:
+            OptionError: if another table is given: the source begins where that of `read_stream` ends.
+        """
+        found = table_of_source(self._rows)
+        if found is None:
+            return given
+        (table, app_id), known = found, {key.lower(): text for key, text in given.items()}
+        place = PATH if is_path(table) else TABLE_NAME
+        other = known.get(PATH) or known.get(TABLE_NAME)
+        if other is not None and (place not in known or not _is_same(other, table)):
+            raise OptionError(
+                f"{FORMAT}: the rows are read for the table {table}, and are to be written into {other}: the source "
+                "would begin where the first one ends. Name the same table in read_stream"
+            )
+        own = {APP_ID: app_id, place: table}
+        return given | {key: text for key, text in own.items() if key.lower() not in known}
 
     def _checked(self, given: dict[str, str]) -> dict[str, str]:
         """Return the checked options of the sink, with the table found or created."""
@@ -210,3 +225,9 @@ class DeltaStreamWriter:
         found |= {PATH: path, CREATE_TABLE: "false"}
         checked(SinkOptions.read, found)  # again: tables that must differ
         return found
+
+
+def _is_same(table: str, other: str) -> bool:
+    if is_path(table) and is_path(other):
+        return Location.parse(table) == Location.parse(other)
+    return table == other

@@ -203,6 +203,14 @@ class SourceOptions:
         scope=Scope.STREAM,
         group=_STORES,
     )
+    into: str | None = text(
+        None,
+        "the table that the query writes, a path or a name: sparkonce.read_stream sets it, and sparkonce.write_stream "
+        "writes there",
+        value="path or name",
+        scope=Scope.STREAM,
+        group=_STORES,
+    )
     isolate_tables: bool = boolean(
         False,
         "with a table for each topic: true: a table that refuses its rows does not stop the query; its topic is not "

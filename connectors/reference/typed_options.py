@@ -27,6 +27,7 @@ _OnlyKafkaSource = TypedDict(
         "endingTimestamp": str,
         "endingOffsetsByTimestamp": str,
         "endingOffsets": str,
+        "into": str,
         "isolateTables": bool,
         "untilOffsets": str,
         "source": str,

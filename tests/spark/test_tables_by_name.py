@@ -107,8 +107,10 @@ def test_a_query_says_its_table_once(delta_spark: SparkSession, schema: str, tmp
             )
             writer = write_stream(rows.selectExpr("CAST(value AS STRING) AS order"))
             writer = writer.option("checkpointLocation", f"{tmp_path}/{number}").trigger(availableNow=True)
-            writer.toTable(name).awaitTermination()
+            (writer.start() if number else writer.toTable(name)).awaitTermination()
         assert sorted(row.order for row in delta_spark.table(name).collect()) == ["0", "1"]
+        with pytest.raises(OptionError, match=rf"are read for the table {name}, and are to be written into /elsewhere"):
+            writer.start("/elsewhere")
         two = [read_stream(delta_spark, topic_pattern="o.*", table=f"{tmp_path}/{each}", app_id="app") for each in "ab"]
         both = [each.option("kafka.bootstrap.servers", broker.bootstrap_servers).load().select("value") for each in two]
         with pytest.raises(OptionError, match="is required"):
