@@ -93,6 +93,12 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.kafka_source.ranges": {
         "RecreatedTopicError": "A new `checkpointLocation`: the records of the new topic are other records.",
     },
+    "connectors.kafka_source.tables": {
+        "TopicsNotReadError": (
+            "All other topics are read. The message says what each of these lacks: its [lost "
+            "records](kafka_once.md#records-that-are-gone), or a table that cannot be read."
+        ),
+    },
     "connectors.kafka_source.decode": {
         "CorruptBatchError": (
             "Look at the broker's disk and the log with `kafka-dump-log.sh`; the offset is in the message."
