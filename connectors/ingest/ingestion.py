@@ -35,7 +35,7 @@ from sparkonce.connectors.ingest.query import (
     was_planned,
 )
 from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
-from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows
+from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows_of_new
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
 from sparkonce.connectors.ingest.topics import existing_topics, unread
 from sparkonce.connectors.kafka_source.tables import TopicsNotReadError
@@ -240,7 +240,7 @@ class Ingestion:
         """Compare the tables of a shared query with where it stands, once for each batch, or all of them ``again``."""
         batch = batch_of(running.query)
         if again and running.flow.is_shared:  # topics and tables may have come and gone while it ran
-            self._find_tables(existing_topics(self._settings, self._routes))
+            self._find_tables()
             self._catching_up.forget(running.flow)
         if running.flow.is_shared and (again or batch != running.compared):
             running.compared = batch
@@ -392,8 +392,7 @@ class Ingestion:
 
     def _find_flows(self) -> None:
         """Note the tables, and the flows that have no query yet."""
-        existing = existing_topics(self._settings, self._routes)
-        self._find_tables(existing)
+        existing = self._find_tables()
         for route in self._routes:
             for flow in route.queries(existing):
                 running = self._running.get(flow.name)
@@ -404,8 +403,12 @@ class Ingestion:
         if not self._running and not self._waiting:
             _log.warning("no topic matches yet%s", ", waiting for one" if self._settings.goes_on else "")
 
-    def _find_tables(self, existing: Sequence[str]) -> None:
-        self._tables = {flow.name: flow for flow in flows(self._routes, existing)} | self._tables
+    def _find_tables(self) -> Sequence[str]:
+        """Note the tables of the topics that exist, and return these topics."""
+        known = {flow.topics for flow in self._tables.values()}
+        found, existing = flows_of_new(self._routes, existing_topics(self._settings, self._routes), known)
+        self._tables = {flow.name: flow for flow in found} | self._tables
+        return existing
 
     def _start_waiting(self) -> None:
         """Start as many queries as may start at once."""

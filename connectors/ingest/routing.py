@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from pyspark.sql.types import StructType
 
@@ -41,6 +43,8 @@ from sparkonce.offset_store.by_topic import TOPIC_KEY, TopicNames, placeholders
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.options import KAFKA_PREFIX, SOURCE_PREFIX, OptionError
+
+_log = logging.getLogger("sparkonce.ingest")
 
 EARLIEST = "earliest"
 SHARED = "tables-"
@@ -321,6 +325,37 @@ class Route:
 def routes(settings: IngestSettings) -> list[Route]:
     """Return the tables of the settings. Raises OptionError for what cannot work, before a broker is asked."""
     return [Route(settings, number) for number in range(1, len(settings.tables) + 1)]
+
+
+def flows_of_new(
+    made: Sequence[Route], existing: Sequence[str], known: Collection[str]
+) -> tuple[list[Flow], Sequence[str]]:
+    """Return the flows, and their topics, without new topics that can have no table, or only that of another.
+
+    These are warned of once. Topics that are ``known`` come first.
+
+    Raises:
+        OptionError: as `flows`, if no topic is known.
+    """
+    try:
+        return flows(made, existing), existing
+    except OptionError:
+        if not known:
+            raise
+    kept = [topic for topic in existing if topic in known]
+    for topic in existing:
+        try:
+            if topic not in known:
+                flows(made, [*kept, topic])
+                kept.append(topic)
+        except OptionError as error:
+            _warn_once(topic, str(error))
+    return flows(made, kept), kept
+
+
+@cache
+def _warn_once(topic: str, why: str) -> None:
+    _log.warning("topic %s is not read: %s", topic, why)
 
 
 def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:

@@ -191,6 +191,9 @@ class Planner:
             return start
         positions = {tp: position for tp, position in start.positions.items() if tp in current}
         if new and self._options.has_table_for_each_topic:
+            if self._options.isolate_tables:
+                new = self.tables.with_places(new, {tp.topic for tp in positions})
+                partitions = [*positions, *new]
             stored, unknown = self._stored(new, partitions)
             positions |= stored
             new = [tp for tp in new if tp not in stored and tp not in unknown]
@@ -529,8 +532,7 @@ class Planner:
             except OffsetStoreError as error:
                 if not self._options.isolate_tables:
                     raise
-                _log.warning("kafka_once: %s is not read while its table cannot be read: %s", topic, error)
-                self.tables.unknown.add(topic)
+                self.tables.note_unknown(topic, error)
                 unknown.update(own)
         return found, unknown
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.options import SourceOptions
@@ -51,6 +51,20 @@ class TablesByTopic:
             self._options.names.check_apart(self._options.offset_store or "", set(topics))
         except ValueError as error:
             raise OptionError(f"kafka_once: {error}") from None
+
+    def with_places(self, partitions: Collection[TopicPartition], known: Collection[str]) -> list[TopicPartition]:
+        """Leave out topics that have the table of one that is ``known``, or comes before; warn once of each."""
+        taken = set(known)
+        with suppress(OptionError):
+            self.check_apart({*taken, *(tp.topic for tp in partitions)})
+            return list(partitions)
+        for topic, own in by_topic(partitions).items():
+            try:
+                self.check_apart({*taken, topic})
+                taken.add(topic)
+            except OptionError as error:
+                self.note_ended(own[0], f"is not read: {error}")
+        return [tp for tp in partitions if tp.topic in taken]
 
     def store(self, topic: str) -> OffsetStore:
         """Return the store of a topic's own table, which is kept: it is read again for each batch.
@@ -103,6 +117,12 @@ class TablesByTopic:
                 self.note_unreadable(topic, error)
                 waiting |= {tp: start.positions[tp].next for tp in own}
         return found, waiting
+
+    def note_unknown(self, topic: str, error: OffsetStoreError) -> None:
+        """Warn once of a topic that is not begun, since its table cannot be read."""
+        if topic not in self.unknown:
+            _log.warning("kafka_once: %s is not read while its table cannot be read: %s", topic, error)
+        self.unknown.add(topic)
 
     def note_unreadable(self, topic: str, error: OffsetStoreError) -> None:
         """Note that a topic is not read in this batch, since its table cannot be read."""
