@@ -8,7 +8,7 @@ def change(planner):
 
     def at_latest(self, rule):
         partitions = self.refresh()
-        if not self._stored(partitions):
+        if not self._stored(partitions, partitions)[0]:
             return initial(self, rule)
         latest = self.ask(dict.fromkeys(partitions, planner.LATEST))
         positions = {tp: planner.Position(at, at) for tp, at in latest.items()}
