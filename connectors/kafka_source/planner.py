@@ -246,9 +246,9 @@ class Planner:
                 offsets[tp] = positions[tp].next  # the topic is not read any more
         if self._options.isolate_tables:
             cut = {tp: at for tp, at in offsets.items() if at < positions[tp].next}
-            written, waiting = self.tables.written(start, cut)
+            found, written = self.tables.after_cut(start, cut, self._epochs.parted)
+            offsets |= found
             self._written |= written
-            offsets |= {tp: min(cut[tp], at) for tp, at in written.items()} | waiting
         return {tp: offsets.get(tp, at.next) for tp, at in start.positions.items()}
 
     def with_leaders(

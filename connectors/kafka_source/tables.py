@@ -7,7 +7,7 @@ table is behind, or for good if it has ended or its records are lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
@@ -100,23 +100,41 @@ class TablesByTopic:
             without.update(tp for tp in own if tp not in stored)
         return behind, without
 
-    def written(
-        self, start: SourceOffset, partitions: Collection[TopicPartition]
+    def after_cut(
+        self,
+        start: SourceOffset,
+        cut: Mapping[TopicPartition, int],
+        parted: Callable[[Mapping[TopicPartition, Position]], Collection[TopicPartition]],
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return where the tables of partitions end whose logs were cut, and where those stay that cannot be read.
+        """Return where the query goes on in logs that were ``cut`` before ``start``, and how far tables were written.
 
-        The query goes on where a log was cut, or before it where the table ends that has not even that.
+        A table that ends before the cut has none of what is gone: the query goes on where the table ends. One that
+        ends behind it has records that are gone, unless another query has written it from the new log: then the query
+        goes on behind these, or, where that cannot be told from its own, in a way that the sink refuses as an overlap.
+        The query stays where it is while a table cannot be read. ``parted`` returns which positions logs do not have.
         """
+        ends: dict[TopicPartition, Position] = {}
         found: dict[TopicPartition, int] = {}
-        waiting: dict[TopicPartition, int] = {}
-        for topic, own in by_topic(partitions).items():
+        for topic, own in by_topic(cut).items():
             try:
-                stored = self.store(topic).read(start.source, own)
-                found |= {tp: stored.get(tp, start.positions[tp].origin) for tp in own}
+                store = self.store(topic)
+                stored, epochs = store.read(start.source, own), store.epochs(start.source, own)
+                at = {tp: stored.get(tp, start.positions[tp].origin) for tp in own}
+                ends |= {tp: Position(at[tp], at[tp], epochs.get(tp)) for tp in own}
             except OffsetStoreError as error:
                 self.note_unreadable(topic, error)
-                waiting |= {tp: start.positions[tp].next for tp in own}
-        return found, waiting
+                found |= {tp: start.positions[tp].next for tp in own}
+        gone = parted({tp: end for tp, end in ends.items() if end.next > cut[tp]})
+        written: dict[TopicPartition, int] = {}
+        for tp, end in ends.items():
+            before, is_of_new_log = start.positions[tp].next, end.epoch is not None and tp not in gone
+            if end.next <= cut[tp] or (is_of_new_log and end.next < before):
+                found[tp] = written[tp] = end.next
+            elif is_of_new_log:
+                found[tp] = written[tp] = cut[tp]
+            else:
+                found[tp], written[tp] = cut[tp], end.next if tp in gone and end.next < before else before
+        return found, written
 
     def note_unknown(self, topic: str, error: OffsetStoreError) -> None:
         """Warn once of a topic that is not begun, since its table cannot be read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from sparkonce.connectors.ingest.routing import Flow, routes
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.hand_over import HandOver
+from sparkonce.exactly_once.errors import OffsetMismatchError
 from sparkonce.kafka.client import client as client_module
 from sparkonce.offset_store.offsets import SourceOffset
 from tests.parity.support import Cluster, source_of
@@ -195,3 +197,34 @@ def test_a_refused_batch_of_a_log_that_was_cut_is_not_lost(made: Made, refused: 
             break
         course.query.finish()
     assert course.settle() == sorted([*range(OLD), *range(100, 100 + NEW)])
+
+
+@pytest.mark.parametrize("reached", [25, OLD, 33])
+def test_what_another_query_has_written_of_the_new_log_is_not_written_again(made: Made, reached: int) -> None:
+    """It is another driver's; the query goes on behind it, or is refused."""
+    course = made()
+    course.send(0, KEPT)
+    course.broker.copy()
+    course.send(KEPT, OLD)
+    course.query.run()
+    course.cut()
+    store = {"appId": TOPIC, "offsetStore": f"delta:{course.folder}/table", "maxOffsetsPerTrigger": reached - KEPT}
+    options = Cluster(course.broker.bootstrap_servers).source_options(subscribe=TOPIC, **DIRECT, **LENIENT, **store)
+    other = Pipeline(course.folder, options, "another")
+    with closing(other):
+        while other.plan():
+            other.finish()
+            if max(at["next"] for at in positions(other).values()) >= reached:
+                break
+    rows = course.query.values()
+    assert [number for number in rows if number >= 100] == [*range(100, 100 + reached - KEPT)]
+    with suppress(OffsetMismatchError):
+        while course.plan():
+            course.query.finish()
+    after = course.query.values()
+    assert len(after) == len(set(after))
+
+
+def positions(query: Pipeline) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(query.stream.offset_log[-1])["topics"][TOPIC]["partitions"]
+    return found
