@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from sparkonce.jobs.demo.report import LANES, Event, events_of, marks, ticks_of
-from sparkonce.jobs.shared.drawing import shape, timeline, words
+from sparkonce.jobs.shared.drawing import picture, shape, sized, timeline, words
 
 DOCS = Path(__file__).parent
 EVENTS, PICTURE = DOCS / "demo.json", DOCS / "drawings" / "moving" / "demo.svg"
@@ -42,8 +42,7 @@ def svg(events: list[Event], result: str) -> str:
     last_s, _ = ticks_of(events)
     empty, full = (timeline(LANES, drawn, ("begin", "end"), LABEL, last_s) for drawn in ([], marks(events)))
     across, down = (float(part) for part in empty.partition('viewBox="0 0 ')[2].partition('"')[0].split())
-    size = f'<svg width="{across:g}" height="{down:g}" '
-    empty, full = (each.replace("<svg ", size, 1) for each in (empty, full))
+    empty, full = (sized(each, across, down) for each in (empty, full))
     past = shape("rect", kind="past", width=across, height=down)
     parts = [
         shape("style", STYLE),
@@ -52,8 +51,7 @@ def svg(events: list[Event], result: str) -> str:
         shape("g", full, clip_path="url(#past)"),
         words(0, down + 22, result, "result"),
     ]
-    whole = shape("svg", "\n".join(parts), viewBox=f"0 0 {across:g} {down + 34:g}", role="img", aria_label=LABEL)
-    return whole.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
+    return picture(across, down + 34, LABEL, parts, xmlns="http://www.w3.org/2000/svg") + "\n"
 
 
 def main() -> None:

@@ -54,6 +54,11 @@ def picture(across: float, down: float, label: str, parts: Iterable[str], **attr
     return shape("svg", "\n".join(parts), viewBox=view, role="img", aria_label=label, **attributes)
 
 
+def sized(drawn: str, across: float, down: float) -> str:
+    """Return a picture with a size of its own, to be placed in another one."""
+    return drawn.replace("<svg ", f'<svg width="{across:g}" height="{down:g}" ', 1)
+
+
 def timeline(
     lanes: Sequence[str], marks: Sequence[Mark], ticks: Sequence[str], label: str, last: float, first: float = 0.0
 ) -> str:

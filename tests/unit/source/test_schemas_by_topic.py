@@ -78,7 +78,7 @@ class Query:
         self.sink().commit([*messages], number)
         self.stream.committed += 1
         return {
-            name: why for each in messages if isinstance(each, SharedMessage) for name, why in each.left_out.items()
+            name: out.why for each in messages if isinstance(each, SharedMessage) for name, out in each.left_out.items()
         }
 
     def found(self, topic: str) -> list[Any]:
