@@ -244,11 +244,12 @@ class Planner:
                     )
                     continue
                 offsets[tp] = positions[tp].next  # the topic is not read any more
-        if self._options.isolate_tables:
-            cut = {tp: at for tp, at in offsets.items() if at < positions[tp].next}
-            found, written = self.tables.after_cut(start, cut, self._epochs.parted)
-            offsets |= found
-            self._written |= written
+        if not self._options.isolate_tables:
+            return offsets
+        cut = {tp: at for tp, at in offsets.items() if at < positions[tp].next}
+        found, written = self.tables.after_cut(start, cut, self._epochs.parted)
+        offsets |= found
+        self._written |= written
         return {tp: offsets.get(tp, at.next) for tp, at in start.positions.items()}
 
     def with_leaders(

@@ -39,7 +39,7 @@ class TablesByTopic:
         self._ended: set[tuple[str, str]] = set()
         """Topics, by name and id, that were reported as gone or created again."""
         self._unreadable: dict[str, OffsetStoreError] = {}
-        """Topics that were not read in the last batch, since their tables could not be read."""
+        """Topics that are not read, since their tables could not be read when that was last tried."""
         self.unknown: set[str] = set()
         """Topics whose tables could not be read when the query began: it begins them later, wherever their logs do."""
         self.lost: dict[str, DataLossError] = {}
@@ -85,12 +85,13 @@ class TablesByTopic:
         """Return the partitions whose tables lack records before ``start``, or cannot be read, and those not stored."""
         behind: set[TopicPartition] = set()
         without: set[TopicPartition] = set()
-        self._unreadable = {}
         for topic, own in by_topic(moving).items():
             try:
                 store = self.store(topic)
                 stored = store.read(start.source, own)
-                ends_in_a_cut_log = ends_in_cut_log(store, start.source, stored, start.positions)
+                positions = {tp: start.positions[tp] for tp in own}
+                ends_in_a_cut_log = ends_in_cut_log(store, start.source, stored, positions)
+                self._unreadable.pop(topic, None)
             except OffsetStoreError as error:
                 self.note_unreadable(topic, error)
                 behind.update(own)
@@ -121,6 +122,7 @@ class TablesByTopic:
                 stored, epochs = store.read(start.source, own), store.epochs(start.source, own)
                 at = {tp: stored.get(tp, start.positions[tp].origin) for tp in own}
                 ends |= {tp: Position(at[tp], at[tp], epochs.get(tp)) for tp in own}
+                self._unreadable.pop(topic, None)
             except OffsetStoreError as error:
                 self.note_unreadable(topic, error)
                 found |= {tp: start.positions[tp].next for tp in own}

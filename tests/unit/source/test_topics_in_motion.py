@@ -283,6 +283,25 @@ def test_a_table_that_cannot_be_read_at_first_is_begun_later(
         assert not planner.tables.lost
 
 
+def test_a_cut_log_whose_table_cannot_be_read_is_named_at_the_end(
+    cluster: Cluster, two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the table can be read: no other topic's table makes that forgotten."""
+    cut, _ = two
+    given = cluster.source_options(subscribe=",".join(two), handOver="ranges", **isolated(tmp_path))
+    tables = TablesByTopic(SourceOptions.read(given))
+    start = SourceOffset("kafka", {TopicPartition(name, "", 0): Position(0, 3) for name in two})
+    (tp,) = (each for each in start.positions if each.topic == cut)
+    with monkeypatch.context() as patch:
+        patch.setattr(TablesByTopic, "store", lambda *_: (_ for _ in ()).throw(OffsetStoreError("503")))
+        assert tables.after_cut(start, {tp: 1}, lambda _: []) == ({tp: 3}, {})
+    tables.behind(start, {})
+    with pytest.raises(TopicsNotReadError, match=f"topic {cut}: 503"):
+        tables.check_read()
+    assert tables.after_cut(start, {tp: 1}, lambda _: []) == ({tp: 0}, {tp: 0})
+    tables.check_read()
+
+
 def isolated(folder: Path) -> dict[str, str]:
     """Return options of tables by topic in a folder."""
     return {"offsetStore": f"delta:{folder}/{{topic}}", "appId": "app", "isolateTables": "true"}
