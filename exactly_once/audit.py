@@ -172,8 +172,10 @@ class Auditor:
         self._tally.commits += 1
         if commit.entry.batch is not None and self._scope.has_app(commit.entry.batch.record.app_id):
             self._names.add(commit, self._written, is_known=self._kept is None)
+        self._check(commit, CommitName.of(commit))
         self._written.update(commit.transactions)
-        name = CommitName.of(commit)
+
+    def _check(self, commit: LogCommit, name: CommitName) -> None:
         if commit.damage is not None:
             message = f"{commit.damage}: the rows that it added are gone, unless a later checkpoint has them; readers "
             message += "see no error. Restore the file from a copy of the log"
@@ -329,11 +331,9 @@ class Auditor:
             chain = Chain(app_id, source, tp.topic, tp.topic_id, tp.partition)
         self._chains[txn_id] = chain
         chain.topic, chain.topic_id = tp.topic, tp.topic_id
-        if extent.cut_from is not None and chain.end in (None, extent.cut_from):
-            message = (
-                f"{chain}: records [{extent.start}, {extent.cut_from}) of {tp} that were written to the table had "
-            )
-            message += "been replaced in the log; their rows stay, and the query continued with the new ones"
+        if self._follows_cut(app_id, key, extent, chain.end):
+            message = f"{chain}: records [{extent.start}, {extent.cut_from}) of {tp} that were written to the table "
+            message += "had been replaced in the log; their rows stay, and the query continued with the new ones"
             self._findings.add(Problem.LOG_REPLACED, message, name, chain)
             chain.cut(extent.start, f"a truncated log, read on in version {name.version},")
         if chain.end is not None and extent.start > chain.end:
@@ -345,6 +345,15 @@ class Auditor:
             self._findings.add(Problem.OVERLAP, f"{chain}: {message}", name, chain)
         chain.extend(extent, name.version)
         chain.remember(name.version)
+
+    def _follows_cut(self, app_id: str, key: PartitionKey, extent: OffsetRange, end: int | None) -> bool:
+        """Whether a range is of a log that was truncated, and the offset stored before it of the log as it was."""
+        if extent.cut_from is None or end not in (None, extent.cut_from):
+            return False
+        stored = self._written.get(epoch_txn_id(app_id, *key), UNKNOWN_EPOCH)
+        if stored == UNKNOWN_EPOCH:
+            return True
+        return stored != extent.epoch if extent.cut_epoch is None else stored == extent.cut_epoch
 
     # Commits that are not of batches
 

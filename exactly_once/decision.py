@@ -26,7 +26,8 @@ stored, one that is not and begins past offset 0 may have records before its sta
 
 A partition whose log was truncated since it was last read (`OffsetRange.cut_from`) begins below the stored offset: that
 must be exactly what had been read before the truncation, so such a batch follows the stored offset as any other does.
-A higher stored offset does not prove that the batch is there: it may be from before the truncation.
+A higher stored offset does not prove that the batch is there: it may be from before the truncation. Nor does an equal
+one prove that it is not: another query may have written as many of the new records, which the leader epoch shows.
 
 Before 3 says `Fresh` in a table of rows, it looks at each partition of which the application has stored nothing: this
 may be another application under a new name, a source under a new name, or a topic that another application has written.
@@ -47,7 +48,7 @@ clock Spark computes the same rows, which are there, and the same state. The fir
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import InternalError
@@ -74,6 +75,14 @@ class Stored:
     others: OtherApps | None = None
     """What others have in a table of rows for the partitions of which this application has nothing; None if there are
     none, and for other stores."""
+    epochs: Mapping[PartitionKey, int] = field(default_factory=dict)
+    """The leader epoch of the record before the stored offset, where it is known and the log was truncated."""
+
+    def precedes(self, key: PartitionKey, extent: OffsetRange) -> bool:
+        """Whether a range follows the stored offset, or none is stored."""
+        at = self.next_offsets.get(key, extent.follows)
+        is_of_that_log = extent.cut_epoch is None or self.epochs.get(key, extent.cut_epoch) == extent.cut_epoch
+        return at == extent.follows and is_of_that_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ class Mismatch:
     @property
     def is_overlap(self) -> bool:
         """Whether part of the batch is there already; otherwise records before the batch are missing."""
-        return self.stored > self.extent.follows
+        return self.stored >= self.extent.follows  # equal: records of a log that was truncated and read on
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +226,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
                 return StatefulRestart(key, stored.next_offsets[key])
     # A stateful query writes rows without new records too: they belong where its other partitions stand.
     compared = record.ranges if batch.stateful else moved
-    at_start = {key: stored.next_offsets.get(key, extent.follows) == extent.follows for key, extent in compared.items()}
+    at_start = {key: stored.precedes(key, extent) for key, extent in compared.items()}
     skipping = None if query_is_known else _partition_not_stored(stored, record)
     if all(at_start.values()):
         if stored.last_batch_id is not None and stored.is_other:

@@ -40,7 +40,7 @@ from sparkonce.offset_store.txn_ids import (
     batch_due,
     manual_txn_id,
     query_txn_id,
-    stored_epoch,
+    stored_epochs,
     stored_fingerprint,
     stored_offset,
     transactions_onto,
@@ -83,19 +83,12 @@ class DeltaOffsetStore(OffsetStore):
         return found
 
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `OffsetStore.epochs`.
-
-        A version of sparkonce without epochs moves an offset and leaves the epoch, which is then outdated:
-        the newest commit that moved the partition shows it.
-        """
+        """See `OffsetStore.epochs`."""
         try:
             snapshot = self.snapshot()
         except StoreMissingError:
             return {}
-        looked_up = {tp: stored_epoch(snapshot.look_up, self.app_id, (source, tp)) for tp in partitions}
-        found = {tp: epoch for tp, epoch in looked_up.items() if epoch is not None}
-        moved = snapshot.last_moved({(source, tp) for tp in found})
-        return {tp: at for tp, at in found.items() if (source, tp) not in moved or moved[source, tp].epoch == at}
+        return {tp: epoch for (_, tp), epoch in snapshot.epochs((source, tp) for tp in partitions).items()}
 
     def snapshot(self) -> DeltaSnapshot:
         """See `OffsetStore.snapshot`."""
@@ -176,6 +169,16 @@ class DeltaSnapshot(Snapshot):
         """See `Snapshot.next_offsets`."""
         looked_up = {key: stored_offset(self.look_up, self.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
+
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.epochs`.
+
+        A version of sparkonce without epochs moves an offset and leaves the epoch, which is then outdated:
+        the newest commit that moved the partition shows it.
+        """
+        found = stored_epochs(self.look_up, self.app_id, keys)
+        moved = self.last_moved(found.keys())
+        return {key: at for key, at in found.items() if key not in moved or moved[key].epoch == at}
 
     def check_rows_have_offsets(self) -> None:
         """See `Snapshot.check_rows_have_offsets`."""

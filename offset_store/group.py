@@ -136,11 +136,9 @@ class GroupOffsetStore(OffsetStore):
         """See `OffsetStore.read`. A group with active members may be read."""
         return read_offsets(self._picture(), source, partitions)
 
-    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:  # noqa: ARG002
-        """See `OffsetStore.epochs`: a group keeps it beside each offset."""
-        committed = self.group.fetch()
-        entries = ((tp, committed.get((tp.topic, tp.partition))) for tp in partitions)
-        return {tp: entry.epoch for tp, entry in entries if entry is not None and entry.epoch is not None}
+    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `OffsetStore.epochs`."""
+        return {tp: epoch for (_, tp), epoch in self._picture().epochs((source, tp) for tp in partitions).items()}
 
     def snapshot(self) -> GroupSnapshot:
         """See `OffsetStore.snapshot`. A group with active members is rejected here, before anything is written."""
@@ -213,6 +211,11 @@ class GroupSnapshot(Snapshot):
                 )
             stored[key] = entry.offset
         return stored
+
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.epochs`: a group keeps it beside each offset."""
+        entries = ((key, self.committed.get((key[1].topic, key[1].partition))) for key in keys)
+        return {key: entry.epoch for key, entry in entries if entry is not None and entry.epoch is not None}
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`; the comparison and the commit are two requests, one right after the other.

@@ -15,7 +15,7 @@ from sparkonce.offset_store.record import Commit, CommittedBatch, FileT, Partiti
 from sparkonce.offset_store.store import OffsetStore, Snapshot, read_offsets
 from sparkonce.offset_store.txn_ids import (
     query_txn_id,
-    stored_epoch,
+    stored_epochs,
     stored_fingerprint,
     stored_offset,
     transactions_onto,
@@ -37,9 +37,8 @@ class MemoryOffsetStore(OffsetStore):
 
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.epochs`."""
-        txns = self.snapshot()._txns()
-        found = {tp: stored_epoch(txns.get, self.app_id, (source, tp)) for tp in partitions}
-        return {tp: epoch for tp, epoch in found.items() if epoch is not None}
+        found = self.snapshot().epochs((source, tp) for tp in partitions)
+        return {tp: epoch for (_, tp), epoch in found.items()}
 
     def snapshot(self) -> MemorySnapshot:
         """See `OffsetStore.snapshot`."""
@@ -72,6 +71,10 @@ class MemorySnapshot(Snapshot):
         txns = self._txns()
         looked_up = {key: stored_offset(txns.get, self.store.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
+
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.epochs`."""
+        return stored_epochs(self._txns().get, self.store.app_id, keys)
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`."""

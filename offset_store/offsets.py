@@ -9,14 +9,15 @@ replaced.
 ``epoch`` is the leader epoch of the record before ``next``, where brokers return it (KIP-320): it shows a reader that
 the log was truncated and rewritten below ``next``, however long it has grown since. It follows from the position, so it
 is ignored when positions are compared. If a log was truncated, the position goes back to where the log diverges from
-what was read: that is the new ``origin``, and ``cutFrom`` is how far had been read before.
+what was read: that is the new ``origin``. ``cutFrom`` is how far had been read before; ``cutEpoch``, the epoch there,
+distinguishes the records that are gone from as many new ones.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 FORMAT_VERSION = 1
@@ -55,6 +56,8 @@ class Position:
     """The leader epoch of the record before ``next``; None if unknown."""
     cut_from: int | None = None
     """How far records had been read when the log was truncated to ``origin``; None if it was not."""
+    cut_epoch: int | None = field(default=None, compare=False)
+    """The leader epoch of the record before ``cut_from``; None if unknown."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.origin <= self.next:
@@ -65,12 +68,20 @@ class Position:
         document = {"next": self.next, "origin": self.origin}
         if self.epoch is not None:
             document = {"epoch": self.epoch, **document}
-        return document if self.cut_from is None else {"cutFrom": self.cut_from, **document}
+        if self.cut_from is None:
+            return document
+        cut = {"cutFrom": self.cut_from, **document}
+        return cut if self.cut_epoch is None else {"cutEpoch": self.cut_epoch, **cut}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Position:
         """Parse what a `to_document` has written. Raises KeyError, TypeError or ValueError if it is invalid."""
-        return cls(document["origin"], document["next"], document.get("epoch"), document.get("cutFrom"))
+        cut = document.get("cutFrom"), document.get("cutEpoch")
+        return cls(document["origin"], document["next"], document.get("epoch"), *cut)
+
+    def back_to(self, origin: int) -> Position:
+        """Return the position after the log was truncated to ``origin``."""
+        return Position(origin, origin, None, self.next, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,8 @@ class OffsetRange:
     """How far records had been read before, if the log was truncated to ``start`` since; else None."""
     epoch_before: int | None = field(default=None, compare=False)
     """The leader epoch that the previous batch stored for ``start``; None if unknown."""
+    cut_epoch: int | None = field(default=None, compare=False)
+    """The leader epoch of the record before ``cut_from``, in the log that was truncated; None if unknown."""
 
     @property
     def follows(self) -> int:
@@ -191,8 +204,9 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
         begin, epoch_before = position.origin, None
         if before is not None and _life(before) == _life(position) and before.next <= position.next:
             begin, epoch_before = before.next, before.epoch
-        cut_from = position.cut_from if begin == position.origin else None
-        ranges[tp] = OffsetRange(begin, position.next, position.epoch, cut_from, epoch_before)
+        ranges[tp] = OffsetRange(begin, position.next, position.epoch, epoch_before=epoch_before)
+        if begin == position.origin and position.cut_from is not None:
+            ranges[tp] = replace(ranges[tp], cut_from=position.cut_from, cut_epoch=position.cut_epoch)
     return ranges
 
 

@@ -136,6 +136,8 @@ class BatchRecord:
                 topic.setdefault("epochs", {})[number] = extent.epoch
             if extent.cut_from is not None:
                 topic.setdefault("cutFrom", {})[number] = extent.cut_from
+            if extent.cut_epoch is not None:
+                topic.setdefault("cutEpochs", {})[number] = extent.cut_epoch
         known: dict[str, Any] = {} if self.fingerprint is None else {"fingerprint": self.fingerprint.to_int()}
         if self.counts is not None and Writes.ROWS in writes:
             known["counts"] = self.counts.to_document()
@@ -156,7 +158,11 @@ class BatchRecord:
         """Parse the result of ``to_commit_info``. Raises KeyError, TypeError or ValueError if it is invalid."""
         ranges = {
             (source, TopicPartition(name, topic["id"], int(partition))): OffsetRange(
-                int(start), int(end), topic.get("epochs", {}).get(partition), topic.get("cutFrom", {}).get(partition)
+                int(start),
+                int(end),
+                topic.get("epochs", {}).get(partition),
+                topic.get("cutFrom", {}).get(partition),
+                cut_epoch=topic.get("cutEpochs", {}).get(partition),
             )
             for source, topics in info["ranges"].items()
             for name, topic in topics.items()

@@ -60,6 +60,10 @@ class Snapshot(ABC):
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Return the stored next offset of each partition that has one."""
 
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
+        """Return the leader epoch of the record before each stored offset, where it is known."""
+        return {}
+
     @abstractmethod
     def commit(self, commit: Commit[FileT]) -> None:
         """Write all of ``commit`` or nothing.

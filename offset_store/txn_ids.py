@@ -17,7 +17,7 @@ still has no id conflicts with that commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote
@@ -217,10 +217,10 @@ def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None
     return offset
 
 
-def stored_epoch(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
-    """Return the leader epoch that belongs to `stored_offset`; None if unknown."""
-    epoch = look_up(epoch_txn_id(app_id, *key))
-    return None if epoch == UNKNOWN_EPOCH else epoch
+def stored_epochs(look_up: LookUp, app_id: str, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+    """Return the leader epoch that belongs to `stored_offset` of each partition, where it is known."""
+    looked_up = {key: look_up(epoch_txn_id(app_id, *key)) for key in keys}
+    return {key: epoch for key, epoch in looked_up.items() if epoch not in (None, UNKNOWN_EPOCH)}
 
 
 def batch_due(look_up: LookUp, app_id: str, query_id: str) -> int | None:

@@ -88,6 +88,10 @@ class DeltaIntentSnapshot:
         """See `IntentSnapshot.next_offsets`."""
         return self.inner.next_offsets(keys)
 
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `IntentSnapshot.epochs`."""
+        return self.inner.epochs(keys)
+
     def intents(self, sequence: int) -> list[Intent]:
         """See `IntentSnapshot.intents`."""
         read = (intent_from_info(entry.get(INTENT_INFO_KEY), self.inner.app_id) for entry in self.inner.commit_infos())

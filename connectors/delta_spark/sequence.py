@@ -115,6 +115,9 @@ class IntentSnapshot(Protocol):
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
 
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.epochs`."""
+
     def intents(self, sequence: int) -> list[Intent]:
         """Return all intents of one number that the log still has, newest first."""
 
@@ -228,6 +231,10 @@ class NumberedSnapshot(Snapshot):
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
         return self.offsets.next_offsets(keys)
+
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.epochs`."""
+        return self.offsets.epochs(keys)
 
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:  # noqa: ARG002
         """See `Snapshot.others`."""

@@ -133,6 +133,10 @@ class TopicSnapshot(Snapshot):
             known[key] = max(offset, known.get(key, 0)) if self.offsets.is_noted(key[1]) else offset
         return known
 
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.epochs`; a decision has none, and is carried out in the group before the next batch."""
+        return self.offsets.epochs(self.result.driver.here(list(keys)))
+
     def commit(self, commit: Commit[FileT]) -> None:
         """Decide about a batch: its offsets, and the transactions to commit.
 

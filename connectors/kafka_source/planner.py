@@ -69,7 +69,7 @@ class Planner:
         """The metadata, and with it the leader epochs, in which the latest offsets were requested."""
         self.tables = TablesByTopic(options)
         """The tables that are each of one topic, if the query has such."""
-        self._written: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, Position] = {}
         """Where isolated tables ended when their logs turned out to be cut."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
@@ -570,7 +570,7 @@ def _epoch_of(topics: Mapping[str, TopicMetadata], tp: TopicPartition) -> int:
 
 
 def _position(
-    tp: TopicPartition, before: Position, end: int, written: Mapping[TopicPartition, int] | None = None
+    tp: TopicPartition, before: Position, end: int, written: Mapping[TopicPartition, Position] | None = None
 ) -> Position:
     """Return a moved position; one that goes back gets a new origin, and keeps how far had been read.
 
@@ -579,11 +579,11 @@ def _position(
     if end == before.next:
         return before
     if end > before.next:
-        return Position(before.origin, end, None, before.cut_from)
+        return replace(before, next=end, epoch=None)
     if written is not None and tp in written:
-        return Position(end, end, None, written[tp] if written[tp] > end else None)
+        return written[tp].back_to(end) if written[tp].next > end else Position(end, end)
     nothing_read = before.next == before.origin and before.cut_from is not None
-    return Position(end, end, None, before.cut_from if nothing_read else before.next)
+    return replace(before, origin=end, next=end, epoch=None) if nothing_read else before.back_to(end)
 
 
 def _text(partitions: Collection[TopicPartition]) -> str:

@@ -106,7 +106,7 @@ class TablesByTopic:
         start: SourceOffset,
         cut: Mapping[TopicPartition, int],
         parted: Callable[[Mapping[TopicPartition, Position]], Collection[TopicPartition]],
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Position]]:
         """Return where the query goes on in logs that were ``cut`` before ``start``, and how far tables were written.
 
         A table that ends before the cut has none of what is gone: the query goes on where the table ends. One that
@@ -127,15 +127,15 @@ class TablesByTopic:
                 self.note_unreadable(topic, error)
                 found |= {tp: start.positions[tp].next for tp in own}
         gone = parted({tp: end for tp, end in ends.items() if end.next > cut[tp]})
-        written: dict[TopicPartition, int] = {}
+        written: dict[TopicPartition, Position] = {}
         for tp, end in ends.items():
-            before, is_of_new_log = start.positions[tp].next, end.epoch is not None and tp not in gone
-            if end.next <= cut[tp] or (is_of_new_log and end.next < before):
-                found[tp] = written[tp] = end.next
+            before, is_of_new_log = start.positions[tp], end.epoch is not None and tp not in gone
+            if end.next <= cut[tp] or (is_of_new_log and end.next < before.next):
+                found[tp], written[tp] = end.next, end
             elif is_of_new_log:
-                found[tp] = written[tp] = cut[tp]
+                found[tp], written[tp] = cut[tp], Position(cut[tp], cut[tp])
             else:
-                found[tp], written[tp] = cut[tp], end.next if tp in gone and end.next < before else before
+                found[tp], written[tp] = cut[tp], end if tp in gone and end.next < before.next else before
         return found, written
 
     def note_unknown(self, topic: str, error: OffsetStoreError) -> None:

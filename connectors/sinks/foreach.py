@@ -31,7 +31,13 @@ from sparkonce.offset_store.record import (
     read_history,
 )
 from sparkonce.offset_store.store import Snapshot, SnapshotSource
-from sparkonce.offset_store.txn_ids import query_txn_id, stored_fingerprint, stored_offset, transactions_onto
+from sparkonce.offset_store.txn_ids import (
+    query_txn_id,
+    stored_epochs,
+    stored_fingerprint,
+    stored_offset,
+    transactions_onto,
+)
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS sparkonce_commits (app_id VARCHAR(200) NOT NULL, number BIGINT NOT NULL, "
@@ -125,6 +131,10 @@ class SqlSnapshot(Snapshot):
         """See `Snapshot.next_offsets`."""
         looked_up = {key: stored_offset(self.stored.get, self.result.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
+
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.epochs`."""
+        return stored_epochs(self.stored.get, self.result.app_id, keys)
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`."""

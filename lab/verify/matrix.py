@@ -253,8 +253,9 @@ def steps_of_one(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
 def steps(cell: Cell) -> tuple[Step, ...]:
     """Return the steps in a batch of the table that is hit, in order; those of the only one, if there is one."""
     own = steps_of_one(cell.guarantee, cell.result)
-    is_alone = cell.shared is None or cell.shared.hit == 0 or (cell.fate is not None and cell.fate.is_apart)
-    if is_alone or SinkPoint.BETWEEN_TARGETS in own:
+    is_first = cell.shared is None or cell.shared.hit == 0 or (cell.fate is not None and cell.fate.is_apart)
+    is_only_one = cell.fate is Fate.BESIDE_AWAY and cell.shared is not None and cell.shared.tables == 2
+    if is_first or is_only_one or SinkPoint.BETWEEN_TARGETS in own:
         return own
     return tuple(chain.from_iterable(_parts(own, SinkPoint.BETWEEN_TARGETS)))
 

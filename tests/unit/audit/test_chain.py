@@ -17,7 +17,7 @@ from sparkonce.offset_store.administration import BatchMove, ChangeKind, CommitE
 from sparkonce.offset_store.commit_log import LogCommit, StoredState
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from sparkonce.offset_store.txn_ids import OffsetTxn, QueryTxn
+from sparkonce.offset_store.txn_ids import OffsetTxn, QueryTxn, epoch_txn_id
 from tests.cases import each_case
 from tests.chance import examples
 from tests.unit.audit.logs import (
@@ -251,6 +251,20 @@ def test_an_overlap_is_as_long_as_both_ranges_have_in_common() -> None:
     assert "overlap [2, 5)" in report.first_bad.message
     assert report.counts[Problem.OVERLAP] == 1
     assert list(report.chains[0].covered()) == [OffsetRange(0, 30)]
+
+
+@pytest.mark.parametrize("cut_epoch", [3, None])
+@pytest.mark.parametrize("before", [3, 7])
+def test_records_of_a_cut_log_that_another_query_wrote_are_an_overlap(before: int, cut_epoch: int | None) -> None:
+    """The offset before a cut is as high as it must be; its epoch shows of which log it is."""
+    extents = [OffsetRange(0, 30, before), OffsetRange(20, 30, 7, 30, cut_epoch=cut_epoch)]
+    commits = []
+    for number, extent in enumerate(extents):
+        made = replace(record(number, {}), ranges={key(0): extent})
+        epoch = {epoch_txn_id(APP, *key(0)): extent.epoch}
+        commits.append(replace(commit := committed(number, made), transactions={**commit.transactions, **epoch}))
+    found = [each.problem for each in audit(commits).findings]
+    assert found == [Problem.LOG_REPLACED if before == 3 else Problem.OVERLAP]
 
 
 def test_a_checkpoint_that_disagrees_with_the_commits_before_it_is_named() -> None:

@@ -131,6 +131,10 @@ class FakeIntentSnapshot:
                 stored.update({key: extent.end for key, extent in each.landed.intent.record.moved.items()})
         return {key: stored[key] for key in keys if key in stored}
 
+    def epochs(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        moved = {key: at.epoch for each in self.confirmations for key, at in each.landed.intent.record.moved.items()}
+        return {key: epoch for key in keys if (epoch := moved.get(key)) is not None}
+
     def intents(self, sequence: int) -> list[Intent]:
         if not self.owner.remembers:
             return []

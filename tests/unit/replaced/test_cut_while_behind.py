@@ -130,7 +130,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
 
         def make(**given: Any) -> Course:
             course = Course(tmp_path, broker, **given)
-            stack.callback(course.query.close)
+            stack.callback(lambda: course.query.close())
             return course
 
         yield make
@@ -199,18 +199,25 @@ def test_a_refused_batch_of_a_log_that_was_cut_is_not_lost(made: Made, refused: 
     assert course.settle() == sorted([*range(OLD), *range(100, 100 + NEW)])
 
 
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared query", "query of its own"])
 @pytest.mark.parametrize("reached", [25, OLD, 33])
-def test_what_another_query_has_written_of_the_new_log_is_not_written_again(made: Made, reached: int) -> None:
+def test_what_another_query_has_written_of_the_new_log_is_not_written_again(
+    made: Made, reached: int, *, is_shared: bool
+) -> None:
     """It is another driver's; the query goes on behind it, or is refused."""
     course = made()
+    cluster = Cluster(course.broker.bootstrap_servers)
+    plain = {"subscribe": TOPIC, "startingOffsets": "earliest", **DIRECT, **LENIENT, "appId": TOPIC}
+    if not is_shared:
+        course.query.close()
+        course.query = Pipeline(course.folder, cluster.source_options(**plain), "plain")
     course.send(0, KEPT)
     course.broker.copy()
     course.send(KEPT, OLD)
     course.query.run()
     course.cut()
-    store = {"appId": TOPIC, "offsetStore": f"delta:{course.folder}/table", "maxOffsetsPerTrigger": reached - KEPT}
-    options = Cluster(course.broker.bootstrap_servers).source_options(subscribe=TOPIC, **DIRECT, **LENIENT, **store)
-    other = Pipeline(course.folder, options, "another")
+    store = {"offsetStore": f"delta:{course.folder}/table", "maxOffsetsPerTrigger": reached - KEPT}
+    other = Pipeline(course.folder, cluster.source_options(**plain, **store), "another")
     with closing(other):
         while other.plan():
             other.finish()

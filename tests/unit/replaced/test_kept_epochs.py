@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -47,6 +49,7 @@ def line(**position: int) -> str:
         (line(next=5, origin=2), Position(2, 5)),  # of versions without epochs
         (line(epoch=3, next=5, origin=2), Position(2, 5, 3)),
         (line(cutFrom=9, epoch=3, next=5, origin=2), Position(2, 5, 3, 9)),
+        (line(cutEpoch=1, cutFrom=9, epoch=3, next=5, origin=2), Position(2, 5, 3, 9, 1)),
     ],
 )
 def test_lines_are_read_as_they_were_written(text: str, position: Position) -> None:
@@ -88,11 +91,39 @@ def test_a_batch_behind_a_cut_follows_what_had_been_read_before(last_batch: int 
     assert isinstance(decide(Stored(9, 3, {KEY: 30}), batch(OffsetRange(20, 25))), Mismatch)
 
 
+@pytest.mark.parametrize("known", [{}, {KEY: 3}, {KEY: 7}], ids=["unknown", "of the old log", "of the new log"])
+@pytest.mark.parametrize("cut_epoch", [None, 3])
+def test_as_many_records_of_the_new_log_are_told_from_those_before(
+    known: Mapping[PartitionKey, int], cut_epoch: int | None
+) -> None:
+    decision = decide(Stored(9, 3, {KEY: 30}, epochs=known), batch(replace(CUT, cut_epoch=cut_epoch)))
+    if cut_epoch is not None and known == {KEY: 7}:
+        assert isinstance(decision, Mismatch)
+        assert decision.is_overlap
+    else:
+        assert decision == Fresh()
+
+
+def test_the_epoch_before_a_cut_is_handed_on_to_the_first_batch_behind_it() -> None:
+    before = Position(0, 30, 3)
+    after = before.back_to(20)
+    ends = [before, after, replace(after, next=25, epoch=7), replace(after, next=33, epoch=7)]
+    lines = [SourceOffset.from_json(SourceOffset("s", {TP: at}).to_json()) for at in ends]
+    found = [batch_ranges(*pair)[TP] for pair in pairwise(lines)]
+    assert [(each.start, each.cut_from, each.cut_epoch) for each in found] == [
+        (20, 30, 3),
+        (20, 30, 3),
+        (25, None, None),
+    ]
+
+
 def test_a_record_comes_back_from_its_commit_with_epochs_and_cuts() -> None:
-    info = json.loads(json.dumps(record(CUT).to_commit_info(Writes.OFFSETS)))
+    written = replace(CUT, cut_epoch=3)
+    info = json.loads(json.dumps(record(written).to_commit_info(Writes.OFFSETS)))
     (extent,) = BatchRecord.from_commit_info(info).ranges.values()
-    assert (extent, extent.epoch, extent.cut_from) == (CUT, 7, 30)
-    del info["ranges"]["s"]["t"]["epochs"], info["ranges"]["s"]["t"]["cutFrom"]  # as versions before wrote it
+    assert (extent, extent.epoch, extent.cut_from, extent.cut_epoch) == (CUT, 7, 30, 3)
+    for name in ("epochs", "cutFrom", "cutEpochs"):  # as versions before wrote it
+        del info["ranges"]["s"]["t"][name]
     (extent,) = BatchRecord.from_commit_info(info).ranges.values()
     assert (extent, extent.epoch, extent.cut_from) == (CUT, None, None)
 
