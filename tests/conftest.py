@@ -71,6 +71,10 @@ SHARING = {"tests/spark": "spark", "tests/parity/spark": "spark", "tests/ui": "b
 """Folders whose files share what is dear to start, and what that is."""
 
 
+APART = ("tests/lab/verify/test_larger_choices.py",)
+"""Each of their tests takes minutes, in a process of its own."""
+
+
 def scope_of(file: str) -> str:
     """Return with what a file goes to a process: all that share the Spark session, or a browser, or it alone."""
     return file if file in OWN_DRIVERS else SHARING.get(Path(file).parent.as_posix(), file)
@@ -87,10 +91,11 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """How long each scope took when the table of durations was written."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid.partition("::")[0])
+        file = nodeid.partition("::")[0]
+        return nodeid if file in APART else scope_of(file)
 
     def _assign_work_unit(self, node: Any) -> None:
-        longest = max(self.workqueue, key=lambda scope: self.seconds.get(scope, 0.0))
+        longest = max(self.workqueue, key=lambda scope: self.seconds.get(scope.partition("::")[0], 0.0))
         self.workqueue.move_to_end(longest, last=False)
         super()._assign_work_unit(node)
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import OWN_DRIVERS, ByFile
+from tests.conftest import APART, OWN_DRIVERS, ByFile
 from tests.durations import known_seconds
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ class Node:
 
 def test_files_that_are_given_out_by_name_are_there() -> None:
     assert known_seconds()
-    assert [name for name in OWN_DRIVERS if not (PROJECT / name).is_file()] == []
+    assert [name for name in OWN_DRIVERS + APART if not (PROJECT / name).is_file()] == []
 
 
 def test_the_longest_go_first_and_the_others_in_their_order() -> None:
