@@ -247,7 +247,7 @@ class Planner:
         if not self._options.isolate_tables:
             return offsets
         cut = {tp: at for tp, at in offsets.items() if at < positions[tp].next}
-        found, written = self.tables.after_cut(start, cut, self._epochs.parted)
+        found, written = self.tables.after_cut(start, cut, lambda ends: self._epochs.parted(ends, ends))
         offsets |= found
         self._written |= written
         return {tp: offsets.get(tp, at.next) for tp, at in start.positions.items()}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.epochs import Divergence
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
@@ -105,14 +106,15 @@ class TablesByTopic:
         self,
         start: SourceOffset,
         cut: Mapping[TopicPartition, int],
-        parted: Callable[[Mapping[TopicPartition, Position]], Collection[TopicPartition]],
+        parted: Callable[[Mapping[TopicPartition, Position]], Mapping[TopicPartition, Divergence]],
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Position]]:
         """Return where the query goes on in logs that were ``cut`` before ``start``, and how far tables were written.
 
-        A table that ends before the cut has none of what is gone: the query goes on where the table ends. One that
-        ends behind it has records that are gone, unless another query has written it from the new log: then the query
-        goes on behind these, or, where that cannot be told from its own, in a way that the sink refuses as an overlap.
-        The query stays where it is while a table cannot be read. ``parted`` returns which positions logs do not have.
+        A table whose end the log still has may be behind the cut, or another query has written it from the new log:
+        the query goes on where the table ends. If that is beyond the query's own position, the sink is to refuse the
+        batch as an overlap. A table whose end is gone has records of a log that was cut, by this cut or an earlier one:
+        the query goes on where the log diverges from the table. The query stays where it is while a table cannot be
+        read. ``parted`` says where logs diverge.
         """
         ends: dict[TopicPartition, Position] = {}
         found: dict[TopicPartition, int] = {}
@@ -126,16 +128,18 @@ class TablesByTopic:
             except OffsetStoreError as error:
                 self.note_unreadable(topic, error)
                 found |= {tp: start.positions[tp].next for tp in own}
-        gone = parted({tp: end for tp, end in ends.items() if end.next > cut[tp]})
+        gone = parted(ends)
         written: dict[TopicPartition, Position] = {}
         for tp, end in ends.items():
-            before, is_of_new_log = start.positions[tp], end.epoch is not None and tp not in gone
-            if end.next <= cut[tp] or (is_of_new_log and end.next < before.next):
+            before = start.positions[tp]
+            if tp in gone and gone[tp].offset < before.next:
+                found[tp], written[tp] = gone[tp].offset, end
+            elif end.next <= cut[tp] or (end.epoch is not None and end.next < before.next):
                 found[tp], written[tp] = end.next, end
-            elif is_of_new_log:
+            elif end.epoch is not None:
                 found[tp], written[tp] = cut[tp], Position(cut[tp], cut[tp])
             else:
-                found[tp], written[tp] = cut[tp], end if tp in gone and end.next < before.next else before
+                found[tp], written[tp] = cut[tp], before
         return found, written
 
     def note_unknown(self, topic: str, error: OffsetStoreError) -> None:

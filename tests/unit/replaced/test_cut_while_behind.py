@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -45,7 +46,8 @@ class Course:
         self.started: list[Flow] = []
         cluster = Cluster(broker.bootstrap_servers)
         given = {"subscribe": TOPIC, "startingOffsets": "earliest", **DIRECT, **stores, **loss, **more}
-        self.query = Pipeline(folder, cluster.source_options(**given), "shared")
+        self.options = cluster.source_options(**given)
+        self.query = Pipeline(folder, self.options, "shared")
         table = IngestTable(
             topics=TOPIC, path=f"{folder}/{{topic}}", name="{topic}", table_app_id="{topic}", source=loss
         )
@@ -106,6 +108,12 @@ class Course:
         self.query.query.source = source_of(
             cast("Any", HandOver.of(self.query.stream.options)), self.query.stream.options
         )
+
+    def begin_elsewhere(self, query_id: str) -> None:
+        """Start the shared query with a new checkpoint."""
+        self.query.close()
+        self.query = Pipeline(self.folder, self.options, query_id)
+        self.begin_process()
 
     def settle(self) -> list[int]:
         """Do what the ingestion does until nothing is left to do, and return the table's rows."""
@@ -197,6 +205,27 @@ def test_a_refused_batch_of_a_log_that_was_cut_is_not_lost(made: Made, refused: 
             break
         course.query.finish()
     assert course.settle() == sorted([*range(OLD), *range(100, 100 + NEW)])
+
+
+@pytest.mark.parametrize("kept", [2, 5, 9], ids=["below the table's end", "at it", "behind it"])
+def test_a_table_of_a_log_that_was_cut_before_the_last_cut(made: Made, kept: int) -> None:
+    """The query has seen a cut, whose records the table refused, when the log is cut again."""
+    course = made()
+    course.send(0, 3)
+    course.broker.copy()
+    course.send(3, 8)
+    course.query.run()
+    course.broker.put_back()
+    course.send(20, 20 + kept)
+    shutil.rmtree(course.folder / "broker" / "copy")
+    course.broker.copy()
+    course.send(30, 33)
+    while course.plan():
+        course.leave_out()
+    assert max(at.next for at in course.end.positions.values()) == 3 + kept + 3
+    course.broker.put_back()
+    course.send(40, 43)
+    assert course.settle() == [*range(8), *range(20, 20 + kept), *range(40, 43)]
 
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["shared query", "query of its own"])

@@ -294,11 +294,11 @@ def test_a_cut_log_whose_table_cannot_be_read_is_named_at_the_end(
     (tp,) = (each for each in start.positions if each.topic == cut)
     with monkeypatch.context() as patch:
         patch.setattr(TablesByTopic, "store", lambda *_: (_ for _ in ()).throw(OffsetStoreError("503")))
-        assert tables.after_cut(start, {tp: 1}, lambda _: []) == ({tp: 3}, {})
+        assert tables.after_cut(start, {tp: 1}, lambda _: {}) == ({tp: 3}, {})
     tables.behind(start, {})
     with pytest.raises(TopicsNotReadError, match=f"topic {cut}: 503"):
         tables.check_read()
-    assert tables.after_cut(start, {tp: 1}, lambda _: []) == ({tp: 0}, {tp: 0})
+    assert tables.after_cut(start, {tp: 1}, lambda _: {}) == ({tp: 0}, {tp: Position(0, 0)})
     tables.check_read()
 
 
@@ -407,7 +407,8 @@ def test_a_log_that_was_cut(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -
         assert not answers, "the question is asked again before"
         answers += [4] * 4
         assert lenient.trigger() == []
-        assert positions(lenient)[name]["partitions"] == {"0": {"cutFrom": 6, "epoch": 0, "next": 4, "origin": 4}}
+        cut = {"cutEpoch": 0, "cutFrom": 6, "epoch": 0, "next": 4, "origin": 4}
+        assert positions(lenient)[name]["partitions"] == {"0": cut}
         assert lenient.process_all() == [4, 5]
 
 
