@@ -36,7 +36,9 @@ class Behind:
 def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
     """Return where the batch begins for a target, from the offsets stored there.
 
-    A batch that the query has written there before is not clipped: its number shows that it is a replay.
+    A batch that the query has written there before is not clipped: its number shows that it is a replay. Nor is one
+    behind a cut of the log (`OffsetRange.cut_from`), unless the leader epoch shows that what is stored is of the log as
+    it is now: a higher offset may be from before the cut. The decision then refuses the batch.
     """
     record = batch.record
     if stored.last_batch_id is not None and stored.last_batch_id >= record.batch_id:
@@ -44,7 +46,8 @@ def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
     starts = {}
     for key, extent in sorted(record.moved.items()):
         at = stored.next_offsets.get(key, extent.follows)
-        if at == extent.follows:
+        may_be_of_cut_log = extent.cut_from is not None and stored.epochs.get(key, -1) != extent.epoch
+        if stored.precedes(key, extent) or may_be_of_cut_log:
             continue
         if at < extent.start:
             return Behind(key, at, extent)

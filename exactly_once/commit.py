@@ -255,7 +255,7 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
     new = (record.ranges if last_batch_id is None else record.moved).keys() - next_offsets.keys()
     if new or (last_batch_id is None and not next_offsets):
         others = result.others(record, new, keeps_offsets=result is snapshot)
-    cut = [key for key, extent in record.moved.items() if extent.cut_epoch is not None]
+    cut = [key for key, extent in record.moved.items() if extent.cut_from is not None]
     epochs = snapshot.epochs(cut) if cut else {}
     return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others, epochs)
 

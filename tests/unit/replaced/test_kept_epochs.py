@@ -140,12 +140,21 @@ def test_an_epoch_is_stored_when_it_changes_and_forgotten_where_it_is_not_known(
     assert moved == [False, True, False, True, True]
 
 
-def test_dead_letters_behind_a_cut_are_not_clipped() -> None:
-    assert clip(batch(CUT), Stored(1, 3, {KEY: 30})) == {}
-    starts = clip(batch(CUT), Stored(1, 3, {KEY: 23}))
-    assert starts == {KEY: 23}
-    assert isinstance(starts, Mapping)
-    assert decide(Stored(1, 3, {KEY: 23}), clipped(batch(CUT), starts)) == Fresh()
+def test_dead_letters_behind_a_cut_are_clipped_if_they_are_of_the_new_log() -> None:
+    """Otherwise, or if that is unknown, letters of the new log may be missing: the batch is refused."""
+    cut = batch(replace(CUT, cut_epoch=3))
+    assert clip(cut, Stored(1, 3, {KEY: 30}, epochs={KEY: 3})) == {}
+    for at, start in ((23, 23), (30, 25)):
+        of_new_log = Stored(1, 3, {KEY: at}, epochs={KEY: 7})
+        starts = clip(cut, of_new_log)
+        assert starts == {KEY: start}
+        assert isinstance(starts, Mapping)
+        if at == start:
+            assert decide(of_new_log, clipped(cut, starts)) == Fresh()
+        for epochs in ({}, {KEY: 3}, {KEY: 5}) if at == start else ():
+            of_old_log = Stored(1, 3, {KEY: at}, epochs=epochs)
+            assert clip(cut, of_old_log) == {}
+            assert isinstance(decide(of_old_log, cut), Mismatch)
 
 
 def test_a_decision_that_is_taken_back_stands_where_it_stood_before_the_cut() -> None:
