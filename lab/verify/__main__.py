@@ -80,7 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _choice(parser, "--path", _names(RecordPath))
     _choice(parser, "--features", [ALL, *_names(Features)], "only cells whose table has these features")
     _choice(parser, "--shared", [ALL, *_names(Shared)], "only cells of a query with several tables that hit this one")
-    _choice(parser, "--fate", [ALL, *_names(Fate)], "only cells of an ingestion one of whose tables has met this")
+    fates = [NONE, ALL, *_names(Fate)]
+    _choice(
+        parser, "--fate", fates, "only cells of an ingestion one of whose tables has met this, or that has met none"
+    )
     _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")
     _choice(parser, "--query", _names(Query), "of these cells, those with these queries")
     _choice(parser, "--state", _names(StateStore), "of these cells, those with these state stores")
@@ -126,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-ALL = "all"
+ALL, NONE = "all", "none"
 
 
 def spark_master(text: str) -> str:
@@ -227,7 +230,9 @@ def _crashes(options: argparse.Namespace) -> list[Cell]:
     if options.store != LOCAL_KIND:  # there tables are written at once: how far the others come is chance
         cells = [cell for cell in cells if cell.shared is None or cell.guarantee is Guarantee.EXACTLY_ONCE]
     for name in ("features", "shared", "fate"):
-        if getattr(options, name):
+        if NONE in (getattr(options, name) or ()):
+            cells = [cell for cell in cells if getattr(cell, name) is None]
+        elif getattr(options, name):
             cells = [cell for cell in cells if (each := getattr(cell, name)) and _wants(options, name, each)]
     return cells
 
