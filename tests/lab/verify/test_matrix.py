@@ -171,7 +171,8 @@ def test_each_fate_of_a_table_meets_the_death_of_the_driver_at_every_point(fate:
     assert {must_show(each) for each in found} == {Shows.NEITHER}
     for shared, deleted in product(Shared, (False, True)):
         points = {each.point for each in found if each.shared is shared and each.delete_checkpoint is deleted}
-        has_turn = shared is not Shared.FIRST_OF_2 and not fate.is_apart
+        is_only_one = fate is Fate.BESIDE_AWAY and shared is Shared.LAST_OF_2
+        has_turn = shared is not Shared.FIRST_OF_2 and not fate.is_apart and not is_only_one
         plain = {each.point for each in _plain() if each.result is Result.APPEND and isinstance(each.point, SinkPoint)}
         between = {SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES}
         if fate is Fate.FENCED and shared is Shared.LAST_OF_2:
