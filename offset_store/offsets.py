@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 FORMAT_VERSION = 1
@@ -204,9 +204,8 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
         begin, epoch_before = position.origin, None
         if before is not None and _life(before) == _life(position) and before.next <= position.next:
             begin, epoch_before = before.next, before.epoch
-        ranges[tp] = OffsetRange(begin, position.next, position.epoch, epoch_before=epoch_before)
-        if begin == position.origin and position.cut_from is not None:
-            ranges[tp] = replace(ranges[tp], cut_from=position.cut_from, cut_epoch=position.cut_epoch)
+        cut_from, cut_epoch = (position.cut_from, position.cut_epoch) if begin == position.origin else (None, None)
+        ranges[tp] = OffsetRange(begin, position.next, position.epoch, cut_from, epoch_before, cut_epoch)
     return ranges
 
 

@@ -579,7 +579,7 @@ def _position(
     if end == before.next:
         return before
     if end > before.next:
-        return replace(before, next=end, epoch=None)
+        return Position(before.origin, end, None, before.cut_from, before.cut_epoch)
     if written is not None and tp in written:
         return written[tp].back_to(end) if written[tp].next > end else Position(end, end)
     nothing_read = before.next == before.origin and before.cut_from is not None

@@ -41,7 +41,7 @@ class Topic:
         """The numbers of the records that it has now."""
         self.copied: list[int] | None = None
         """Those of the copy of its data, if there is one."""
-        self.sent = self.cuts = 0
+        self.sent = 0
 
     def send(self) -> None:
         until = self.sent + self.random.randint(1, 6)
@@ -57,7 +57,7 @@ class Topic:
             return
         self.broker.put_back()
         shutil.rmtree(self.copy)
-        self.log, self.copied, self.cuts = self.copied, None, self.cuts + 1
+        self.log, self.copied = self.copied, None
 
     def check(self, query: Pipeline) -> None:
         """Check that the table has each record that the log has, and none twice, and that the audit agrees."""
@@ -91,7 +91,7 @@ class SharedQuery:
     def __init__(self, folder: Path, topic: Topic, random: Random) -> None:
         self.topic, self.random = topic, random
         self.course = Course(folder, topic.broker, maxOffsetsPerTrigger=random.choice(AT_MOST))
-        self.refuses, self.refused = False, 0
+        self.refuses = False
         self.own: list[Flow] = []
         """Queries of the table's own that have begun, and have not read yet."""
 
@@ -114,7 +114,6 @@ class SharedQuery:
             self.run_own()
 
     def run(self) -> None:
-        self.refused += self.refuses
         try:
             run_batch(self.course.query, self.random, refuses=self.refuses)
         except DataLossError:
@@ -155,7 +154,7 @@ class TwoDrivers:
     """Two queries of one application, each of which gets a new checkpoint when it is refused."""
 
     def __init__(self, folder: Path, topic: Topic, random: Random) -> None:
-        self.folder, self.topic, self.random, self.refused = folder, topic, random, 0
+        self.folder, self.topic, self.random = folder, topic, random
         Cluster(topic.broker.bootstrap_servers).create(name=TOPIC)
         self.queries = [self.begin(), self.begin()]
 
@@ -182,7 +181,6 @@ class TwoDrivers:
         try:
             run_batch(self.queries[number], self.random)
         except DeliveryError:
-            self.refused += 1
             self.begin_again(number)
 
     def settle(self) -> Pipeline:
