@@ -15,7 +15,8 @@ from sparkonce.connectors.kafka_sink.driver import Driver, Scope
 from sparkonce.connectors.kafka_sink.transactions import TransactionError
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.transactions import DecisionFormatError
-from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Note
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets

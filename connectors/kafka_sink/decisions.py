@@ -25,8 +25,9 @@ from sparkonce.exactly_once.transactions import (
     finished_key,
     finished_note,
 )
-from sparkonce.kafka.client.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
+from sparkonce.kafka.client.client import EARLIEST, Client
 from sparkonce.kafka.client.connection import BrokerConnection
+from sparkonce.kafka.client.metadata import Leader, MissingTopicError, leader_of
 from sparkonce.kafka.client.retry import retry
 from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey

@@ -37,7 +37,8 @@ from sparkonce.exactly_once.transactions import (
     ranges_text,
     settle,
 )
-from sparkonce.kafka.client.client import Client, MissingTopicError, shared_client
+from sparkonce.kafka.client.client import Client, shared_client
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.group import CommittedOffset, Note, Slot

@@ -32,7 +32,8 @@ from sparkonce.connectors.kafka_sink.transactions import (
     ProducerIdentity,
     TransactionClient,
 )
-from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.client.outage import Outage
 from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings

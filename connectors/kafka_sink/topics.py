@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from itertools import repeat
 
-from sparkonce.kafka.client.client import Client, Leader, MissingTopicError, TopicMetadata, leader_of
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import Leader, MissingTopicError, TopicMetadata, leader_of
 from sparkonce.kafka.client.producer_settings import DEFAULT_METADATA_MAX_AGE_MS
 from sparkonce.kafka.client.retry import retry
 

@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
-from sparkonce.kafka.client.client import TopicMetadata
+from sparkonce.kafka.client.metadata import TopicMetadata
 from sparkonce.offset_store.offsets import (
     MARK,
     OffsetFormatError,

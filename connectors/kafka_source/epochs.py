@@ -26,7 +26,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sparkonce.kafka.client.client import Client, EpochEnd, TopicMetadata
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import EpochEnd, TopicMetadata
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 AskEpochs = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]

@@ -27,8 +27,9 @@ from sparkonce.connectors.kafka_source.decode import RecordDecoder, Scanned
 from sparkonce.connectors.kafka_source.epochs import Divergence, LogEpochs, ask_epochs
 from sparkonce.connectors.kafka_source.ranges import FetchRange, check_same_topic
 from sparkonce.connectors.runtime.compiled import Bytes
-from sparkonce.kafka.client.client import Client, Leader, TopicMetadata, leader_of
+from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.connection import MAX_RESPONSE_BYTES
+from sparkonce.kafka.client.metadata import Leader, TopicMetadata, leader_of
 from sparkonce.kafka.client.topic_ids import topic_id_from_text
 from sparkonce.kafka.protocol import fetch
 from sparkonce.kafka.protocol.apis import ApiKey

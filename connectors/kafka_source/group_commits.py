@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.offset_store.errors import OffsetStoreError

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.schema_registry.settings import SENSITIVE
-from sparkonce.kafka.client.client import Leader
+from sparkonce.kafka.client.metadata import Leader
 from sparkonce.kafka.client.settings import READER
 from sparkonce.options import KAFKA_PREFIX, STORAGE_PREFIX
 

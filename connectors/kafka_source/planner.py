@@ -37,7 +37,8 @@ from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputParti
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
 from sparkonce.connectors.kafka_source.tables import BOTH_IN_ONE_TABLE, TablesByTopic, by_topic
-from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
+from sparkonce.kafka.client.metadata import Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.client.retry import retry
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
 from sparkonce.offset_store.group import GroupOffsets

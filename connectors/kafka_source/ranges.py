@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from sparkonce.kafka.client.client import Leader
+from sparkonce.kafka.client.metadata import Leader
 
 
 class RecreatedTopicError(RuntimeError):

@@ -23,14 +23,8 @@ from sparkonce.connectors.kafka_source.resolving import close, is_open
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.values.rows import RowMaker
 from sparkonce.crash_points import reach
-from sparkonce.kafka.client.client import (
-    EARLIEST,
-    LATEST,
-    READING,
-    Client,
-    MissingTopicError,
-    shared_client,
-)
+from sparkonce.kafka.client.client import EARLIEST, LATEST, READING, Client, shared_client
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 

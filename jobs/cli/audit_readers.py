@@ -20,7 +20,7 @@ from sparkonce.exactly_once.audit_findings import Chain, Finding, Problem
 from sparkonce.exactly_once.audit_report import Examined
 from sparkonce.exactly_once.audit_table import AuditError, Readers, audit_table
 from sparkonce.jobs.cli.housekeeping.brokers import BrokerView, ask, find_parted
-from sparkonce.kafka.client.client import MissingTopicError
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.commit_log import CommitLog

@@ -26,8 +26,9 @@ from sparkonce.jobs.cli.housekeeping.transactions_report import as_json, as_text
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.kafka_options import settings_from
-from sparkonce.kafka.client.client import Client, MissingTopicError
-from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import MissingTopicError
+from sparkonce.kafka.client.settings import command_settings
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError
@@ -119,7 +120,7 @@ def _client(options: argparse.Namespace) -> Iterator[Client]:
     kafka = settings_from(options)
     if not kafka:
         raise UsageError("name the brokers: --bootstrap-servers HOST:PORT, or bootstrap.servers in --command-config")
-    client = Client(read_settings(kafka))
+    client = Client(command_settings(kafka))
     try:
         yield client
     finally:

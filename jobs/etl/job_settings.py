@@ -27,7 +27,8 @@ from sparkonce.jobs.shared.arguments import CONF, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.extras import missing_extra
 from sparkonce.jobs.shared.jars import delta_jars
-from sparkonce.kafka.client.client import KafkaUnreachableError, MissingTopicError
+from sparkonce.kafka.client.client import KafkaUnreachableError
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.options import STORAGE_PREFIX, OptionError
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkonce.jobs.cli.doctor.findings import Finding, warning, wrong
-from sparkonce.kafka.client.client import Client, KafkaUnreachableError, MissingTopicError
-from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError
+from sparkonce.kafka.client.metadata import MissingTopicError
+from sparkonce.kafka.client.settings import command_settings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -21,7 +22,7 @@ _READ, _WRITE = 3, 4
 
 def examine(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]:
     """Check the cluster of the ``kafka.*`` options, and topics in it."""
-    client = Client(read_settings(options))
+    client = Client(command_settings(options))
     try:
         answer = client.retry("ask for the cluster", lambda: _metadata(client, topics))
     except (OSError, KafkaError, ProtocolError, KafkaUnreachableError, MissingTopicError) as error:

@@ -7,16 +7,9 @@ from dataclasses import dataclass
 
 from sparkonce.connectors.kafka_source.epochs import LogEpochs
 from sparkonce.exactly_once.audit_broker import PartitionLog
-from sparkonce.kafka.client.client import (
-    EARLIEST,
-    LATEST,
-    Client,
-    EpochEnd,
-    MissingTopicError,
-    TopicMetadata,
-    leader_of,
-)
-from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
+from sparkonce.kafka.client.metadata import EpochEnd, MissingTopicError, TopicMetadata, leader_of
+from sparkonce.kafka.client.settings import command_settings
 from sparkonce.kafka.client.topic_ids import topic_id_text
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, TopicPartition
@@ -51,7 +44,7 @@ class BrokerView:
 
 def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[str] = ()) -> BrokerView:
     """Request topics by name, and ``topic_ids``' names, if they exist. Raises OptionError or KafkaUnreachableError."""
-    client = Client(read_settings(options))
+    client = Client(command_settings(options))
     try:
         wanted = set(names)
         missing = set(topic_ids)
@@ -75,7 +68,7 @@ def find_parted(
     options: Mapping[str, str], topics: Mapping[str, TopicMetadata], read: Mapping[TopicPartition, Position]
 ) -> dict[TopicPartition, int]:
     """Return where logs diverge from what was read: `LogEpochs.parted`. Raises KafkaError or KafkaUnreachableError."""
-    client, known = Client(read_settings(options)), dict(topics)
+    client, known = Client(command_settings(options)), dict(topics)
 
     def ask_epochs(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         found = client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, known)

@@ -28,7 +28,8 @@ from sparkonce.exactly_once.transactions import (
     Settlement,
     settle,
 )
-from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import MissingTopicError
 
 MARK = transactional_prefix()
 

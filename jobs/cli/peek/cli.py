@@ -96,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
     from sparkonce.connectors.kafka_source.decode import CorruptBatchError
     from sparkonce.connectors.schema_registry.client import RegistryError
     from sparkonce.jobs.cli.peek.reading import PeekError
-    from sparkonce.kafka.client.client import KafkaUnreachableError, MissingTopicError
+    from sparkonce.kafka.client.client import KafkaUnreachableError
+    from sparkonce.kafka.client.metadata import MissingTopicError
 
     try:
         with ExitStack() as stack:

@@ -16,7 +16,9 @@ from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.kafka_source.reading import read_range
 from sparkonce.connectors.kafka_source.resolving import NO_MATCH
 from sparkonce.connectors.values.options import HEADERS, KEY, OFFSET, RAW_TIMESTAMP, TIMESTAMP_TYPE, VALUE
-from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, MissingTopicError
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
+from sparkonce.kafka.client.metadata import MissingTopicError
+from sparkonce.kafka.client.settings import for_command
 
 COLUMNS = (KEY, VALUE, OFFSET, RAW_TIMESTAMP, TIMESTAMP_TYPE, HEADERS)
 FETCH_BYTES = 256 << 10
@@ -85,8 +87,8 @@ class TopicReader:
         options = SourceOptions.read(given)
         self._options = replace(options, rows=replace(options.rows, columns=COLUMNS))
         self._topic, self._keep = topic, keep
-        self._client = Client(self._options.settings)
-        self._fetching = Client(self._options.settings)
+        settings = for_command(self._options.settings)
+        self._client, self._fetching = Client(settings), Client(settings)
         """While records are read it has a request in flight, so no other request may use its connections."""
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from sparkonce.connectors.kafka_sink.transactions import TransactionError
 from sparkonce.exactly_once.transactions import DecisionFormatError
-from sparkonce.kafka.client.client import MissingTopicError
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.protocol.errors import KafkaError, ProtocolError
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from sparkonce.connectors.kafka_source.resolving import NO_MATCH
 from sparkonce.jobs.ui.errors import RefusedError
-from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, MissingTopicError
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Committed, CommittedOffset, Slot

@@ -10,8 +10,9 @@ from typing import Any
 
 from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory
 from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
-from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, ClusterMetadata, TopicMetadata
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
 from sparkonce.kafka.client.list_offsets import Asked, decode_response, encode_request
+from sparkonce.kafka.client.metadata import ClusterMetadata, TopicMetadata
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.client.topic_ids import topic_id_text
 from sparkonce.kafka.protocol.apis import ApiKey

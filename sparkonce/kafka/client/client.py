@@ -20,20 +20,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sparkonce.kafka.client import list_offsets
 from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.list_offsets import Asked
+from sparkonce.kafka.client.metadata import (
+    Address,
+    ClusterMetadata,
+    EpochEnd,
+    MissingTopicError,
+    TopicMetadata,
+    leader_of,
+    topic_metadata,
+)
 from sparkonce.kafka.client.outage import Outage
 from sparkonce.kafka.client.retry import may_pass, retry
 from sparkonce.kafka.client.settings import ClientSettings
-from sparkonce.kafka.client.topic_ids import topic_id_text
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.options import KAFKA_FORMAT
-from sparkonce.words import counted
 
 LATEST, EARLIEST = -1, -2
 """Special timestamps of ListOffsets, and latest and earliest in JSON offsets, as in Spark's connector."""
@@ -49,70 +56,10 @@ _CONSUMER = -1
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer")
-_Address = tuple[str, int]
 
 
 class KafkaUnreachableError(ConnectionError):
     """No broker answered in time; the message names the bootstrap servers."""
-
-
-class MissingTopicError(LookupError):
-    """A topic, or a partition of it, does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """The address of a partition's leader; ``epoch`` is the leader epoch."""
-
-    host: str
-    port: int
-    epoch: int
-
-    @property
-    def address(self) -> _Address:
-        """Host and port."""
-        return self.host, self.port
-
-
-class EpochEnd(NamedTuple):
-    """The largest leader epoch that the log has, up to the requested one, and the offset after its last record.
-
-    Both are -1 if the requested epoch is newer than the leader's.
-    """
-
-    epoch: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
-    """A topic: its id in Kafka's own text form, and its partitions; None for those without a leader."""
-
-    name: str
-    topic_id: str
-    partitions: Mapping[int, Leader | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
-    """A cluster as described by one of its brokers; the same object while nothing changes.
-
-    Brokers and topics are `MetadataResponse`'s own entries.
-    """
-
-    cluster_id: str
-    controller_id: int
-    brokers: tuple[Any, ...]
-    topics: tuple[Any, ...]
-    """All topics, including internal ones."""
-    error: ErrorCode = ErrorCode.NONE
-    """The error of the whole response."""
-
-    def metadata(self) -> dict[str, TopicMetadata]:
-        """Return the topics, except those with an error of their own, such as one that is being deleted."""
-        brokers = {broker.node_id: (broker.host, broker.port) for broker in self.brokers}
-        healthy = (topic for topic in self.topics if not topic.error_code and topic.partitions)
-        return {topic.name: _topic_metadata(topic, brokers) for topic in healthy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +78,7 @@ class _Description:
 
     messages: tuple[bytes, bytes]
     topics: list[Any]
-    brokers: dict[int, _Address]
+    brokers: dict[int, Address]
     cluster: ClusterMetadata
     known: dict[str, TopicMetadata] = field(default_factory=dict)
     """The topics that were used, by name."""
@@ -139,7 +86,7 @@ class _Description:
     def metadata(self, topic: Any) -> TopicMetadata:
         """Return one of ``topics``, the same object each time; raises the broker's error about it."""
         if topic.name not in self.known:
-            self.known[topic.name] = _topic_metadata(topic, self.brokers)
+            self.known[topic.name] = topic_metadata(topic, self.brokers)
         return self.known[topic.name]
 
 
@@ -161,8 +108,8 @@ class Client:
         self.named = named
         self.reached = False
         """Whether this client, or another one of the query, has reached the cluster: its address is not a wrong one."""
-        self._connections: dict[_Address, BrokerConnection] = {}
-        self._known_brokers: list[_Address] = []
+        self._connections: dict[Address, BrokerConnection] = {}
+        self._known_brokers: list[Address] = []
         self._outage = Outage(settings.servers_text, named)
         self._description: _Description | None = None
         self._behind: _Behind | None = None
@@ -344,7 +291,7 @@ class Client:
         if all(len(each.body) <= MAX_BYTES_BEHIND for each in questions):
             yield from questions
 
-    def connection(self, address: _Address) -> BrokerConnection:
+    def connection(self, address: Address) -> BrokerConnection:
         """Return the connection to a broker, opened if needed."""
         connection = self._connections.get(address)
         if connection is None:
@@ -352,13 +299,13 @@ class Client:
             self.reached = True
         return connection
 
-    def drop(self, address: _Address) -> None:
+    def drop(self, address: Address) -> None:
         """Close a connection that failed."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
 
-    def interrupt(self, address: _Address) -> None:
+    def interrupt(self, address: Address) -> None:
         """Interrupt a thread that waits on the connection to this broker; `drop` it when the thread has ended."""
         connection = self._connections.get(address)
         if connection is not None:
@@ -376,8 +323,9 @@ class Client:
             KafkaUnreachableError: if the last failure was of the network.
             KafkaError: if the last failure was an error code.
         """
-        limit_ms = self.settings.api_timeout_ms if self.reached else self.settings.connection_setup_timeout_ms
-        deadline_s = time.monotonic() + limit_ms / 1000
+        begun_s = time.monotonic()
+        limit_ms = self.settings.api_timeout_ms if self.reached else self.settings.first_contact_ms()
+        deadline_s = begun_s + limit_ms / 1000
 
         def note(error: Exception) -> None:
             _log.debug("%s: could not %s (%s), trying again", self.named, what, error)
@@ -391,12 +339,17 @@ class Client:
                 self._outage.note_answer()
                 return result
 
-        passes = lambda error: may_pass(error, self.reached)  # noqa: E731
+        def limit_after_ms(error: Exception) -> int:
+            return limit_ms if self.reached else self.settings.first_contact_ms(error)
+
+        def passes(error: Exception) -> bool:
+            return may_pass(error, self.reached) and time.monotonic() < begun_s + limit_after_ms(error) / 1000
+
         errors = OSError, ProtocolError, KafkaError
         try:
             return retry(alone, errors, self.settings.pauses_s(), deadline_s=deadline_s, may_pass=passes, note=note)
         except errors as error:
-            raise self._final(what, error, limit_ms) from error
+            raise self._final(what, error, limit_after_ms(error)) from error
 
     def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
         if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
@@ -419,17 +372,14 @@ class Client:
         """Return a connection to any broker: an open one, else to a known broker, else to a bootstrap server."""
         for connection in self._connections.values():
             return connection
-        failure: OSError | ProtocolError | None = None
+        failure: Exception | None = None
         for address in dict.fromkeys([*self._known_brokers, *self.settings.bootstrap_servers]):
             try:
                 return self.connection(address)
             except (PermissionError, ssl.SSLCertVerificationError):
                 raise
             except (OSError, ProtocolError) as error:
-                # One name that resolves is enough; if none does, it may resolve later.
-                of_names = isinstance(error, socket.gaierror) and isinstance(failure, socket.gaierror)
-                if failure is None or not isinstance(error, socket.gaierror) or (of_names and may_pass(error, False)):
-                    failure = error
+                failure = error if failure is None else _more_hopeful(failure, error)
         assert failure is not None
         raise failure
 
@@ -469,7 +419,7 @@ class Client:
     ) -> dict[tuple[str, int], int]:
         return _decoded_offsets(self._exchange(self._offset_questions(_by_leader(wanted, metadata))))
 
-    def _offset_questions(self, by_leader: Mapping[_Address, Mapping[str, list[Asked]]]) -> list[_Question]:
+    def _offset_questions(self, by_leader: Mapping[Address, Mapping[str, list[Asked]]]) -> list[_Question]:
         questions = []
         for address, topics in by_leader.items():
             connection = self.connection(address)
@@ -518,11 +468,22 @@ class Client:
         return found
 
 
+def _more_hopeful(first: Exception, second: Exception) -> Exception:
+    """Return that of two servers' errors which is more likely to pass: a name without an address is the least."""
+
+    def hope(error: Exception) -> int:
+        if isinstance(error, socket.gaierror):
+            return int(may_pass(error, False))
+        return 2 if isinstance(error, ConnectionRefusedError) else 3
+
+    return first if hope(first) > hope(second) else second
+
+
 def _by_leader(
     wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
-) -> dict[_Address, dict[str, list[Asked]]]:
+) -> dict[Address, dict[str, list[Asked]]]:
     """Return the partitions of each broker, by topic, with their leader epochs and the numbers that are ``wanted``."""
-    found: dict[_Address, dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Address, dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
     for (topic, partition), number in wanted.items():
         leader = leader_of(metadata, topic, partition)
         found[leader.address][topic].append((partition, leader.epoch, number))
@@ -539,47 +500,6 @@ def _decoded_offsets(answers: Iterable[tuple[_Question, memoryview]]) -> dict[tu
     for question, body in answers:
         found |= list_offsets.decode_response(question.version, body)
     return found
-
-
-def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int) -> Leader:
-    """Return a partition's leader.
-
-    Raises:
-        MissingTopicError: if there is no such partition.
-        KafkaError: LEADER_NOT_AVAILABLE, which may be temporary.
-    """
-    found = metadata.get(topic)
-    if found is None or partition not in found.partitions:
-        count = len(found.partitions) if found else 0
-        raise MissingTopicError(f"topic {topic} has no partition {partition} (it has {counted(count, 'partition')})")
-    leader = found.partitions[partition]
-    if leader is None:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader at the moment")
-    return leader
-
-
-def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadata:
-    code = ErrorCode.of(topic.error_code)
-    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-        raise MissingTopicError(f"topic {topic.name!r} does not exist: check its name, or create it first")
-    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
-    if code is not ErrorCode.NONE:
-        raise KafkaError(code, f"metadata of topic {topic.name}")
-    partitions: dict[int, Leader | None] = {}
-    leaders: dict[tuple[int, int | None], Leader | None] = {}
-    for each in topic.partitions:
-        key = each.leader_id, getattr(each, "leader_epoch", -1)
-        if key not in leaders:
-            leaders[key] = _leader(brokers.get(each.leader_id), key[1])
-        partitions[each.partition_index] = leaders[key]
-    if not partitions:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name} has no partitions yet")
-    return TopicMetadata(topic.name, topic_id_text(getattr(topic, "topic_id", None)), partitions)
-
-
-def _leader(address: _Address | None, epoch: int | None) -> Leader | None:
-    return Leader(*address, -1 if epoch is None else epoch) if address else None
 
 
 _shared: dict[tuple[int, ClientSettings, str, str], Client] = {}

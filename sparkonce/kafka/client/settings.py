@@ -7,7 +7,7 @@ Names are those of Kafka's Java consumer (``ConsumerConfig`` of Kafka 4.3). What
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkonce.kafka.client.retry import growing
 from sparkonce.kafka.client.security import (
@@ -109,6 +109,15 @@ class ClientSettings:
     )
     tls: Tls | None = None
     sasl: Sasl | None = None
+    refused_ms: int | None = None
+    """How long the first contact is tried while all servers refuse connections; None: as while none answers."""
+
+    def first_contact_ms(self, error: Exception | None = None) -> int:
+        """Return how long the first contact with the cluster is tried, after ``error`` if there was one."""
+        limit_ms = self.connection_setup_timeout_ms
+        if self.refused_ms is None or not isinstance(error, ConnectionRefusedError):
+            return limit_ms
+        return min(limit_ms, self.refused_ms)
 
     def pauses_s(self) -> Iterator[float]:
         """Yield the pauses between attempts of a request."""
@@ -217,6 +226,20 @@ def read_settings(options: Mapping[str, str]) -> ClientSettings:
 
     """
     return client_settings(given_settings(options), READER)
+
+
+def command_settings(options: Mapping[str, str]) -> ClientSettings:
+    """Read the settings of a command, whose user waits: a cluster that refuses connections is reported soon.
+
+    Raises:
+        OptionError: as `read_settings`.
+    """
+    return for_command(read_settings(options))
+
+
+def for_command(settings: ClientSettings) -> ClientSettings:
+    """Return a command's settings. A broker that only starts slowly, or is far away, is waited for as ever."""
+    return replace(settings, refused_ms=1_500)
 
 
 def given_settings(options: Mapping[str, str]) -> dict[str, str]:

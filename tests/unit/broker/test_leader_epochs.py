@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.kafka.client.client import Client, leader_of
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import leader_of
 from sparkonce.kafka.client.settings import read_settings
 from tests.parity.support import Cluster
 

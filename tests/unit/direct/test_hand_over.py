@@ -17,7 +17,7 @@ from sparkonce.connectors.direct.source import find_source, reject_ranges
 from sparkonce.connectors.kafka_source.hand_over import COLUMN, METADATA, HandOver, HandOverError, with_lost
 from sparkonce.connectors.kafka_source.planning import split
 from sparkonce.connectors.kafka_source.ranges import FetchRange
-from sparkonce.kafka.client.client import Leader
+from sparkonce.kafka.client.metadata import Leader
 from sparkonce.kafka.client.settings import READER
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.options import OptionError

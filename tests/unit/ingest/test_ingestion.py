@@ -19,7 +19,8 @@ from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_sink.producer import DeliveryTimeoutError
 from sparkonce.connectors.schema_registry.client import RegistryError, UnreachableRegistryError
 from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
-from sparkonce.kafka.client.client import KafkaUnreachableError, MissingTopicError
+from sparkonce.kafka.client.client import KafkaUnreachableError
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store.errors import OffsetStoreError
 from tests.cases import each_case

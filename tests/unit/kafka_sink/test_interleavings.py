@@ -11,7 +11,8 @@ from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, ProducerIdentity, State
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from sparkonce.exactly_once.transactions import Decision, Decisions
-from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import MissingTopicError
 from tests.unit.kafka_sink.pipeline import INPUT, Application, check_whole, committed_rows, group_offsets
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline
 

@@ -28,7 +28,8 @@ from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import RangeFetcher
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.kafka.client import connection as connection_module
-from sparkonce.kafka.client.client import LATEST, Client, Leader, MissingTopicError
+from sparkonce.kafka.client.client import LATEST, Client
+from sparkonce.kafka.client.metadata import Leader, MissingTopicError
 from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol.compression import Compression

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from sparkonce.connectors.kafka_sink.topics import Topics
-from sparkonce.kafka.client.client import Client, Leader, TopicMetadata
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import Leader, TopicMetadata
 
 
 class FakeClient:

@@ -18,7 +18,8 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionError,
     transactional_prefix,
 )
-from sparkonce.kafka.client.client import Client, KafkaUnreachableError, leader_of
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError
+from sparkonce.kafka.client.metadata import leader_of
 from sparkonce.kafka.protocol import produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode

@@ -12,7 +12,8 @@ from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.connectors.kafka_sink.driver import Driver, Scope
 from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity
 from sparkonce.exactly_once.transactions import Decision, PreparedTransaction, following
-from sparkonce.kafka.client.client import Client, leader_of
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import leader_of
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import produce
 from sparkonce.kafka.protocol.apis import ApiKey

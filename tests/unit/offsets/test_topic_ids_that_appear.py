@@ -19,7 +19,7 @@ from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.exactly_once.batch import read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.recovery import plan_rewind
-from sparkonce.kafka.client.client import TopicMetadata
+from sparkonce.kafka.client.metadata import TopicMetadata
 from sparkonce.offset_store import CommitConflictError, DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.commit_log import CommitLog

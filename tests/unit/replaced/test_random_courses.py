@@ -30,7 +30,8 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.decision import Fresh
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
-from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, EpochEnd, Leader, TopicMetadata
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
+from sparkonce.kafka.client.metadata import EpochEnd, Leader, TopicMetadata
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import SourceOffset, batch_ranges
 from sparkonce.offset_store.record import BatchRecord

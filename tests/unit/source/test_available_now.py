@@ -12,7 +12,7 @@ from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
-from sparkonce.kafka.client.client import EpochEnd, Leader, MissingTopicError, TopicMetadata
+from sparkonce.kafka.client.metadata import EpochEnd, Leader, MissingTopicError, TopicMetadata
 
 LEADER = Leader("h", 1, 0)
 CHECKPOINT = {

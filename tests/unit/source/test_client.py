@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,11 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError
 from sparkonce.connectors.kafka_source.reading import read_range
+from sparkonce.jobs.cli.main import main
 from sparkonce.kafka.client import client as client_module
-from sparkonce.kafka.client.client import (
-    EARLIEST,
-    LATEST,
-    READING,
-    Client,
-    KafkaUnreachableError,
-    MissingTopicError,
-    shared_client,
-)
+from sparkonce.kafka.client.client import EARLIEST, LATEST, READING, Client, KafkaUnreachableError, shared_client
 from sparkonce.kafka.client.connection import BrokerConnection
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -113,6 +108,28 @@ def test_a_host_that_does_not_exist_beside_one_that_does(servers: str) -> None:
     settings = read_settings({"kafka.bootstrap.servers": servers, **QUICK})
     with pytest.raises(KafkaUnreachableError, match=rf"^no answer from Kafka at {servers} within 300 ms .*refused"):
         Client(settings).topics(["t"])
+
+
+@pytest.mark.parametrize("second", [ConnectionRefusedError("planted"), TimeoutError("planted")])
+def test_a_command_waits_less_for_servers_that_all_refuse(second: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_settings({"kafka.bootstrap.servers": "first:9092,second:9092", **QUICK})
+
+    def failing(address: tuple[str, int], *args: Any, **kwargs: Any) -> socket.socket:
+        raise ConnectionRefusedError("planted") if address[0] == "first" else second
+
+    monkeypatch.setattr(socket, "create_connection", failing)
+    limit_ms = 60 if isinstance(second, ConnectionRefusedError) else 300
+    with pytest.raises(KafkaUnreachableError, match=f"^no answer from Kafka at .* within {limit_ms} ms"):
+        Client(replace(settings, refused_ms=60)).topics(["t"])
+
+
+@pytest.mark.parametrize(
+    "command", [["peek", "t"], ["transactions", "list"], ["doctor", "--without-spark", "--topic", "t"]]
+)
+def test_commands_report_a_broker_that_is_down_soon(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main([*command, "--bootstrap-servers", "127.0.0.1:1"])
+    written = capsys.readouterr()
+    assert "no answer from Kafka at 127.0.0.1:1 within 1500 ms" in " ".join((written.out + written.err).split())
 
 
 def test_a_host_name_that_goes_away_later_is_tried_again(

@@ -14,7 +14,8 @@ from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, RecreatedTopicError
 from sparkonce.connectors.kafka_source.resolving import Slot, close, is_open, leave_open
-from sparkonce.kafka.client.client import EARLIEST, LATEST, MissingTopicError
+from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.kafka.client.metadata import MissingTopicError
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 WORDS = OffsetRule(EARLIEST), OffsetRule(LATEST)

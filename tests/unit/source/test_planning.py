@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sparkonce.connectors.kafka_source.checkpoint import Line, ranges_between, read_line
 from sparkonce.connectors.kafka_source.planning import SMALL_BATCH_RECORDS, bundle, share_out, split
 from sparkonce.exactly_once.errors import CheckpointError
-from sparkonce.kafka.client.client import TopicMetadata
+from sparkonce.kafka.client.metadata import TopicMetadata
 from sparkonce.kafka.client.topic_ids import topic_id_from_text, topic_id_text
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 

@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.kafka_source.sizes import GUESS, densities
-from sparkonce.kafka.client.client import Client, Leader
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import Leader
 from sparkonce.kafka.client.settings import read_settings
 
 RECORDS = 500

@@ -20,7 +20,8 @@ from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.connectors.kafka_source.reading import read_ranges
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.connectors.kafka_source.tables import TablesByTopic, TopicsNotReadError
-from sparkonce.kafka.client.client import LATEST, Client, MissingTopicError, TopicMetadata
+from sparkonce.kafka.client.client import LATEST, Client
+from sparkonce.kafka.client.metadata import MissingTopicError, TopicMetadata
 from sparkonce.offset_store import OffsetStore, OffsetStoreError
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.options import OptionError
