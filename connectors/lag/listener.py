@@ -29,6 +29,7 @@ from sparkonce.connectors.lag.lines import BatchLines
 from sparkonce.connectors.lag.metrics import LagCollector
 from sparkonce.connectors.lag.runs import Runs, RunState
 from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, queries_table, read_batch, state_of
+from sparkonce.connectors.runtime.failures import explain_text
 from sparkonce.connectors.sinks.batch_reports import BatchReports, shared_reports
 from sparkonce.connectors.telemetry.switches import METRICS, metrics_are_on
 from sparkonce.exactly_once.errors import FencedError
@@ -247,7 +248,7 @@ class LagListener(StreamingQueryListener):
         fenced = error is not None and _FENCED in error
         query = self._state.ended(query_id, run_id, error is not None, now, fenced=fenced)
         if query is not None:
-            self._runs.note(query_id, RunState(state_of(query)))
+            self._runs.note(query_id, RunState(state_of(query)), explain_text(error or ""))
             _log_line(self._lines.ended(query))
 
     def _carefully(self, note: Callable[[], None]) -> None:

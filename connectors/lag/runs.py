@@ -22,6 +22,8 @@ EVERY_S = 5.0
 """How often it is noted that nothing has changed."""
 KEPT_S = 7 * 86_400
 """Files of queries that were last heard of so long ago are removed by the next listener."""
+MAX_ERROR = 1_000
+"""The characters of an error that are kept."""
 _QUERY_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -46,6 +48,8 @@ class Run:
     """The listener's process."""
     began: str
     """When that process began, as the system tells it: another process may have its number by now."""
+    error: str = ""
+    """What it ended with, in a line; "" if it did not fail."""
 
     @property
     def is_heard(self) -> bool:
@@ -62,8 +66,8 @@ class Runs:
         self._noted: dict[str, tuple[RunState, float]] = {}
         self._is_swept = False
 
-    def note(self, query_id: str, state: RunState) -> None:
-        """Note what was heard of a query; never raises: only pages would know less."""
+    def note(self, query_id: str, state: RunState, error: str = "") -> None:
+        """Note what was heard of a query, and its error; never raises: only pages would know less."""
         before, now_s = self._noted.get(query_id), time.monotonic()
         if before is not None and before[0] is state and now_s - before[1] < EVERY_S:
             return
@@ -74,6 +78,7 @@ class Runs:
                 self._sweep(file.parent)
                 pid = os.getpid()
                 document = {"state": state, "atMs": time.time_ns() // 1_000_000, "pid": pid, "began": _began(pid)}
+                document |= {"error": error[:MAX_ERROR]} if error else {}
                 written = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
                 try:
                     written.write_text(json.dumps(document))
@@ -94,7 +99,8 @@ class Runs:
         try:
             file = self._file(query_id)
             found = {} if file is None else json.loads(file.read_text())
-            return Run(RunState(found["state"]), int(found["atMs"]), int(found["pid"]), str(found["began"]))
+            state, pid, began = RunState(found["state"]), int(found["pid"]), str(found["began"])
+            return Run(state, int(found["atMs"]), pid, began, str(found.get("error", "")))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -52,7 +52,15 @@ def explain(error: BaseException) -> str:
         ... except Exception as error:
         ...     sys.exit(sparkonce.explain(error))  # doctest: +SKIP
     """
-    line = _last_raised(str(error)) or _first(error)
+    return _with_remedy(_last_raised(str(error)) or _first(error))
+
+
+def explain_text(text: str) -> str:
+    """Return the line of `explain`, from the text of an error."""
+    return _with_remedy(_last_raised(text) or text.strip().partition("\n")[0].strip())
+
+
+def _with_remedy(line: str) -> str:
     remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(line)), None)
     return line if remedy is None else f"{line.rstrip('.')}. {remedy}"
 

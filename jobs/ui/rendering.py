@@ -100,6 +100,11 @@ def _lasting(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
+def _took(seconds: float) -> str:
+    """Format how long something took, in milliseconds below a second."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else _lasting(seconds)
+
+
 def _as_id(text: str) -> str:
     """Return an id for any text, to be used after a prefix: different texts have different ids."""
     return text if ID.fullmatch(text) else ":" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -120,6 +125,7 @@ def _environment() -> Environment:
         "grouped": grouped,
         "lasting": _lasting,
         "moment": moment,
+        "took": _took,
     }
     return made
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches
 from sparkonce.jobs.ui.kafka.messages import Messages
+from sparkonce.jobs.ui.kafka.past import Trends
 from sparkonce.jobs.ui.kafka.readers import Topics
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
 from sparkonce.jobs.ui.result_cache import ResultCache
@@ -57,6 +58,8 @@ class Site:
         self.cluster = ClusterWatch(given.kafka) if given.kafka else None
         self.delta = TableWatches(given.storage)
         self.screens = ResultCache(MAX_SCREENS)
+        self.lags = Trends()
+        """The lags of queries."""
         self._topics = Topics(self.cluster.options if self.cluster else {}, given.registry)
 
     def messages(self, topic: str) -> AbstractContextManager[Messages]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparkonce.connectors.lag.runs import Run, Runs
 from sparkonce.connectors.lag.state import Slot
@@ -17,10 +17,20 @@ from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.ui.delta.checkpoints import CheckpointState, read_checkpoint
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS, MINUTES, Minute, QuerySeen, Switch
-from sparkonce.jobs.ui.delta.query_states import QueryState, query_state
+from sparkonce.jobs.ui.delta.query_states import (
+    BEHIND,
+    FAILED,
+    FENCED,
+    IDLE,
+    RUNNING,
+    STOPPED,
+    QueryState,
+    query_state,
+)
 from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.delta.timeline import MAX_BATCHES, Event, Timeline, events_of, timeline
 from sparkonce.jobs.ui.delta.versions import VersionState
+from sparkonce.jobs.ui.kafka.past import slope
 from sparkonce.jobs.ui.kafka.topic_queries import TopicQuery
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.offsets import OffsetRange, lag, total_lag
@@ -29,6 +39,8 @@ from sparkonce.offset_store.record import PartitionKey
 FIRST_LOOKS_S = 4.0
 """How long one call opens new tables; the next calls open the rest."""
 
+ORDER = FAILED, FENCED, BEHIND, RUNNING, STOPPED, IDLE
+"""What needs a person comes first."""
 NAMES = 3
 """How many of its appIds name a query that writes many tables."""
 
@@ -44,6 +56,8 @@ class EndOffsets:
     of: Callable[[str, str, int], int | None]
     """Receives the topic's name, its id ("" if unknown) and the partition; None: unknown."""
     at_ms: int = 0
+    age_s: Callable[[str, int, int], float | None] = lambda *_: None
+    """Receives the topic's name, the partition and an offset; returns how long ago that was written, None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +91,18 @@ class PartitionRow:
     last_records: int | None
     """The number of offsets in the newest committed batch that moved it."""
     log_end: int | None
+    age_s: float | None = None
+    """How long ago the record that is read next was written; None if there is none, or if it is not known."""
+
+    @property
+    def next(self) -> int | None:
+        """The next offset that is not committed, or not planned."""
+        return self.planned if self.stored is None else self.stored
 
     @property
     def lag(self) -> int | None:
         """Uncommitted offsets; negative if the log ended before the committed offset."""
-        return lag(self.planned if self.stored is None else self.stored, self.log_end)
+        return lag(self.next, self.log_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +138,8 @@ class Pipeline:
     looked_at_ms: int
     other_sources: tuple[str, ...] = ()
     """Its sources other than topics."""
+    past: tuple[tuple[float, int], ...] = ()
+    """Its earlier lags, with seconds of a monotonic clock."""
 
     @property
     def targets(self) -> Sequence[Sink | TopicQuery]:
@@ -138,8 +161,32 @@ class Pipeline:
 
     @property
     def state(self) -> QueryState:
-        """Whether it runs."""
-        return query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms)
+        """Whether it runs, and keeps up."""
+        found = query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms)
+        return replace(found, word=BEHIND) if found.word == RUNNING and self.is_behind else found
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more waits than it has ever committed in a minute of that hour."""
+        return self.most_in_a_minute > 0 and (self.lag or 0) > self.most_in_a_minute
+
+    @property
+    def lag_s(self) -> float | None:
+        """The longest time that a record has waited; None if none waits, or if it is not known."""
+        return max((each.age_s for each in self.partitions if each.age_s is not None), default=None)
+
+    @property
+    def trend(self) -> float:
+        """The growth of its lag in offsets per second; negative if it shrinks."""
+        return slope(self.past)
+
+    @property
+    def durations_s(self) -> tuple[float, float] | None:
+        """The median and the 95th percentile of its batches, from plan to end; None if no batch has ended."""
+        known = self.checkpoint
+        took = [] if known is None else [known.done[n] - at for n, at in known.planned.items() if n in known.done]
+        ordered = sorted(max(each, 0) / 1000 for each in took)
+        return (ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)]) if ordered else None
 
     @property
     def committed(self) -> int | None:
@@ -169,6 +216,11 @@ class Pipeline:
     def most_in_a_minute(self) -> int:
         """The maximum, for the scale of the chart."""
         return max((minute.records for _, minute in self.minutes), default=0)
+
+    @property
+    def offsets_by_minute(self) -> list[tuple[int, int]]:
+        """The offsets committed in each minute of that hour."""
+        return [(start, minute.records) for start, minute in self.minutes]
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -219,12 +271,12 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
 
 
 def pipelines(known: Known, ends: EndOffsets, now_ms: int) -> list[Pipeline]:
-    """Return all queries, the most recently active first."""
+    """Return all queries: those that need a person first, then the most recently active."""
     seen = _seen(known.tables)
     ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
     ids |= dict.fromkeys(each.query_id for each in known.topic_queries)
     found = [_pipeline(query_id, known, seen, ends, now_ms) for query_id in ids]
-    return sorted(found, key=lambda each: -(each.last_ms or 0))
+    return sorted(found, key=lambda each: (ORDER.index(each.state.word), -(each.last_ms or 0)))
 
 
 def timeline_of(pipeline: Pipeline, events: Iterable[Event] = ()) -> Timeline:
@@ -315,15 +367,9 @@ def _partitions(
     for name, (topic, partition) in sorted(planned.keys() | stored.keys()):
         key = name, (topic, partition)
         end, records = stored.get(key, (None, None))
-        yield PartitionRow(
-            name,
-            topic,
-            partition,
-            planned.get(key),
-            end,
-            records,
-            ends.of(topic, topic_ids.get(topic, ""), partition),
-        )
+        log_end = ends.of(topic, topic_ids.get(topic, ""), partition)
+        row = PartitionRow(name, topic, partition, planned.get(key), end, records, log_end)
+        yield replace(row, age_s=ends.age_s(topic, partition, row.next or 0)) if (row.lag or 0) > 0 else row
 
 
 def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, Minute], ...], bool]:

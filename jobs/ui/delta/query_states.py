@@ -1,4 +1,4 @@
-"""Whether a query runs, is idle, was stopped, or has failed.
+"""Whether a query runs, is idle, was stopped, has failed, or was fenced.
 
 What its `LagListener` has heard is certain, as long as nothing was planned afterwards. Otherwise it is concluded from
 what the query leaves: what it has planned, finished and committed, when, and whether there is more to read. That is
@@ -22,12 +22,12 @@ PAUSES = 3
 LATE_MS = 2_000
 """A batch that is planned so long after the end of a run is another run's."""
 
+RUNNING, BEHIND, IDLE, STOPPED, FAILED, FENCED = "running", "behind", "idle", "stopped", "failed", "fenced"
 _ENDS = {
-    RunState.ENDED: "it was stopped, or has read what it was to read",
-    RunState.FAILED: "it ended with an error, which is in its driver's log",
-    RunState.FENCED: "another driver writes with its appId, and has fenced it",
+    RunState.ENDED: (STOPPED, "it was stopped, or has read what it was to read"),
+    RunState.FAILED: (FAILED, "it ended with an error, which is in its driver's log"),
+    RunState.FENCED: (FENCED, "another driver writes with its appId, and has fenced it"),
 }
-RUNNING, IDLE, STOPPED, FAILED = "running", "idle", "stopped", "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ def query_state(
     if is_going_on and (run.is_heard or (last_ms or 0) <= until_ms):
         return _heard(run, checkpoint)
     if not is_going_on and (last_ms or 0) <= until_ms:
-        return QueryState(STOPPED if run.state is RunState.ENDED else FAILED, _ENDS[run.state], is_certain=True)
+        word, why = _ENDS[run.state]
+        return QueryState(word, run.error or why, is_certain=True)
     return _concluded(checkpoint, last_ms, lag, now_ms)
 
 

@@ -7,14 +7,14 @@ age follows from earlier end offsets; for an older one, its timestamp is read, o
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sparkonce.jobs.cli.peek.reading import TopicReader
-from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory, Trends
 from sparkonce.jobs.ui.kafka.readers import ISOLATION
 from sparkonce.jobs.ui.kafka.state import GroupPartition, GroupState
 from sparkonce.kafka.client.client import Client
@@ -34,9 +34,6 @@ MAX_TIMESTAMPS = 10
 MAX_KNOWN_TIMESTAMPS = 10_000
 DOUBTFUL_S, DOUBTFUL_OFFSETS = 2.0, 10
 """A group with a lag this old and this small may have only transaction markers to read."""
-PAST_S = 2.0
-"""The interval between two points of a group's trend."""
-MAX_POINTS = 150
 MAX_NOTES = 50_000
 """Notes beside offsets that are kept as they were read: most are the same at the next look."""
 
@@ -61,7 +58,7 @@ class GroupsLook:
         self._options = options
         self._past = past
         self._offsets: dict[str, KafkaGroupOffsets] = {}
-        self._trends: dict[str, deque[tuple[float, int]]] = {}
+        self._trends = Trends()
         self._timestamps: OrderedDict[tuple[Slot, int], _NextRecord] = OrderedDict()
         """The next record of each group, by its offset."""
         self._reads_left = 0
@@ -75,9 +72,9 @@ class GroupsLook:
         listed = list_groups(self._client)
         self._reads_left = MAX_TIMESTAMPS
         names = {each.group_id for each in listed}
-        for known in (self._offsets, self._trends):
-            for gone in known.keys() - names:
-                del known[gone]
+        for gone in self._offsets.keys() - names:
+            del self._offsets[gone]
+        self._trends.keep(names)
         self._last = {key: last for key, last in self._last.items() if key[0] in names}
         now_s = time.monotonic()
         ago_s, noted = self._past.before(now_s, 0.0)
@@ -105,7 +102,7 @@ class GroupsLook:
             )
             for slot, each in sorted(committed.items())
         )
-        past = self._past_of(group.group_id, total_lag(each.lag for each in partitions) or 0)
+        past = self._trends.note(group.group_id, total_lag(each.lag for each in partitions) or 0)
         return GroupState(group.group_id, group.kind, group.state, partitions, past)
 
     def _committed(self, group_id: str) -> Committed:
@@ -175,14 +172,6 @@ class GroupsLook:
         if record is None:
             return _NextRecord(end, None, None)
         return _NextRecord(end, record.offset, None if record.timestamp_ms < 0 else record.timestamp_ms)
-
-    def _past_of(self, group_id: str, lag: int) -> tuple[tuple[float, int], ...]:
-        points = self._trends.setdefault(group_id, deque(maxlen=MAX_POINTS))
-        now_s = time.monotonic()
-        if points and now_s - points[-1][0] < PAST_S:
-            return (*points, (now_s, lag))
-        points.append((now_s, lag))
-        return tuple(points)
 
 
 @lru_cache(maxsize=MAX_NOTES)

@@ -1,9 +1,12 @@
-"""Earlier end offsets of logs: their growth, and when an offset was written. Pure; only one thread may write."""
+"""Earlier end offsets of logs, their growth and when an offset was written; and trends of lags."""
 
 from __future__ import annotations
 
+import threading
+import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
 from sparkonce.offset_store.group import Slot
@@ -20,7 +23,7 @@ UNKNOWN = -1
 
 
 class EndOffsetHistory:
-    """The end offsets of all logs at intervals of about a second, and the newest ones."""
+    """The end offsets of all logs at intervals of about a second, and the newest ones; only one thread may write."""
 
     def __init__(self) -> None:
         self._moments: tuple[tuple[float, Ends], ...] = ()
@@ -50,6 +53,35 @@ class EndOffsetHistory:
         if begin == UNKNOWN:
             return None
         return then_s + (now_s - then_s) * (offset - begin + 1) / (now[slot] - begin)
+
+
+POINT_S = 2.0
+"""The interval between two points of a trend."""
+MAX_POINTS = 150
+
+
+class Trends:
+    """Values over time by name, such as the lag of each group; thread-safe."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, deque[tuple[float, int]]] = {}
+        self._lock = threading.Lock()
+
+    def note(self, name: str, value: int) -> tuple[tuple[float, int], ...]:
+        """Return earlier values and this one, with seconds of a monotonic clock."""
+        now_s = time.monotonic()
+        with self._lock:
+            points = self._points.setdefault(name, deque(maxlen=MAX_POINTS))
+            if points and now_s - points[-1][0] < POINT_S:
+                return (*points, (now_s, value))
+            points.append((now_s, value))
+            return tuple(points)
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all other names."""
+        with self._lock:
+            for gone in self._points.keys() - names:
+                del self._points[gone]
 
 
 TREND_S = 30.0

@@ -35,7 +35,8 @@ class ClusterWatch:
     def __init__(self, options: Mapping[str, str]) -> None:
         """``options`` have the prefix ``kafka.``. Raises OptionError if one is invalid."""
         self.options = {**PATIENCE, **options}
-        settings, past = read_settings(self.options), EndOffsetHistory()
+        settings = read_settings(self.options)
+        self.past = past = EndOffsetHistory()
         self.servers = settings.servers_text
         topics, groups = TopicsLook(settings, past), GroupsLook(settings, self.options, past)
         transactions = TransactionsLook(settings)

@@ -1,18 +1,22 @@
-"""The pages *Pipelines*: all queries; one with partitions, last hour, batches, and others with the same appId."""
+"""The pages *Pipelines*: what needs a person, and all queries; one with partitions, last hour, batches and others."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkonce.jobs.shared import drawing
 from sparkonce.jobs.shared.events import noted
-from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Known, Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Pipeline, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.timeline import Event, Timeline
 from sparkonce.jobs.ui.kafka.loop import Result
+from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.state import ClusterState
 from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
+from sparkonce.jobs.ui.needs import Seen, needs
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.rendering import grouped, moment
 from sparkonce.jobs.ui.site import Site
@@ -24,10 +28,9 @@ PARTITIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class _All:
-    """All queries, and the looks at the brokers that they are shown by."""
+    """All queries, what else is known, and the looks at the brokers that they are shown by."""
 
-    known: Known
-    pipelines: list[Pipeline]
+    seen: Seen
     looks: tuple[Result[Any], ...] = ()
 
 
@@ -35,14 +38,20 @@ def _all(site: Site) -> _All:
     watches, _ = site.watches()
     known = look(site.checkpoints(), watches, site.given.storage)
     if site.cluster is None:
-        return _All(known, pipelines(known, EndOffsets(lambda *_: None), now_ms()))
+        return _All(Seen(known, pipelines(known, EndOffsets(lambda *_: None), now_ms()), now_ms=now_ms()))
     state, groups, transactions = site.cluster.state(), site.cluster.groups(), site.cluster.transactions()
     known = replace(known, topic_queries=topic_queries(transactions.found, groups.found.values()))
-    return _All(known, pipelines(known, _ends(state), now_ms()), (state, groups, transactions))
+    found = pipelines(known, _ends(state, site.cluster.past), now_ms())
+    site.lags.keep({each.query_id for each in found})
+    found = [replace(each, past=site.lags.note(each.query_id, each.lag or 0)) for each in found]
+    seen = Seen(
+        known, found, state.found, groups.found, transactions.found, servers=site.cluster.servers, now_ms=now_ms()
+    )
+    return _All(seen, (state, groups, transactions))
 
 
-def _ends(look: Result[ClusterState]) -> EndOffsets:
-    """Return where the logs of partitions end for readers of committed records."""
+def _ends(look: Result[ClusterState], past: EndOffsetHistory) -> EndOffsets:
+    """Return where the logs of partitions end for readers of committed records, and when they were written."""
     topics = look.found.topics
     logs: dict[str, dict[int, int | None]] = {}
 
@@ -54,17 +63,28 @@ def _ends(look: Result[ClusterState]) -> EndOffsets:
             logs[topic] = {each.partition: each.stable for each in found.partitions}
         return logs[topic].get(partition)
 
-    return EndOffsets(end_of, look.at_ms or 0)
+    def age_s(topic: str, partition: int, offset: int) -> float | None:
+        written_s = past.written_at((topic, partition), offset)
+        return None if written_s is None else max(time.monotonic() - written_s, 0.0)
+
+    return EndOffsets(end_of, look.at_ms or 0, age_s)
 
 
-def _list(site: Site, _: PageRequest) -> Mapping[str, Any]:
+def _list(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     found = _all(site)
-    return {"known": found.known, "pipelines": found.pipelines, "looks": found.looks}
+    every, wanted = found.seen.pipelines, asked.query.get("name", "").lower()
+    return {
+        "known": found.seen.known,
+        "needs": needs(found.seen),
+        "counts": Counter(each.state.word for each in every),
+        "pipelines": [each for each in every if wanted in " ".join([each.name, *each.sources]).lower()],
+        "looks": found.looks,
+    }
 
 
 def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     found = _all(site)
-    pipeline = next((each for each in found.pipelines if each.query_id == asked.path["query"]), None)
+    pipeline = next((each for each in found.seen.pipelines if each.query_id == asked.path["query"]), None)
     if pipeline is None:
         raise NoSuchThingError(f"No known checkpoint, table or topic of decisions has the query {asked.path['query']}.")
     events = [] if site.given.folder is None else noted(site.given.folder)

@@ -73,6 +73,7 @@ function replaceParts(parts, digest) {
     old.replaceWith(parsed(html));
     focusAgain(document.getElementById(id), place);
   }
+  dress();
   main.dataset.digest = digest;
   show(LIVE);
 }
@@ -83,6 +84,7 @@ function replaceWhole(html, digest) {
   const opened = [...main.querySelectorAll("details[id][open]")].map((each) => each.id);
   const scrolled = [...main.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
   main.replaceChildren(parsed(html));
+  dress();
   for (const [id, value, checked] of typed) {
     const field = document.getElementById(id);
     if (field === null) continue;
@@ -94,6 +96,58 @@ function replaceWhole(html, digest) {
   focusAgain(main, place);
   main.dataset.digest = digest;
   show(LIVE);
+}
+
+// Every table sorts by the heading that is clicked, and stays sorted as its rows change; a third click ends that.
+const sorted = new Map();
+const collator = new Intl.Collator(undefined, { numeric: true });
+
+function dress() {
+  for (const table of main.querySelectorAll(".scroll > table")) {
+    const heads = [...table.querySelectorAll("thead th")];
+    heads.forEach((head, column) => { if (head.firstElementChild === null && head.textContent !== "") addSorting(table, head, column); });
+    if (table.parentElement.classList.contains("cards")) {
+      for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, at) => { if (row.cells.length === heads.length) cell.dataset.label = heads[at].textContent; });
+    }
+    const by = sorted.get(nameOf(table));
+    if (by !== undefined) sort(table, by);
+  }
+}
+
+function nameOf(table) {
+  return location.pathname + " " + table.parentElement.getAttribute("aria-label");
+}
+
+function addSorting(table, head, column) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "sort";
+  button.textContent = head.textContent;
+  button.addEventListener("click", () => {
+    const name = nameOf(table), by = sorted.get(name);
+    if (by?.column !== column) sorted.set(name, { column, down: head.classList.contains("number") });
+    else if (by.down === head.classList.contains("number")) sorted.set(name, { column, down: !by.down });
+    else sorted.delete(name);
+    if (sorted.has(name)) sort(table, sorted.get(name));
+    else if (stream !== null) follow("");  // the server's order
+    else location.reload();
+  });
+  head.replaceChildren(button);
+}
+
+function sort(table, { column, down }) {
+  table.querySelectorAll("thead th").forEach((head, at) => {
+    if (at === column) head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  });
+  const rows = [...table.tBodies[0].rows].filter((row) => row.cells.length > column);
+  const ordered = [...rows].sort((a, b) => (down ? -1 : 1) * collator.compare(valueOf(a.cells[column]), valueOf(b.cells[column])));
+  if (ordered.some((row, at) => row !== rows[at])) table.tBodies[0].append(...ordered);
+}
+
+// Digits are grouped by narrow spaces, and decimals are no groups of digits of their own.
+function valueOf(cell) {
+  return (cell.dataset.sort ?? cell.textContent).trim().replaceAll("\u202f", "");
 }
 
 function isTyped(field) {
@@ -151,3 +205,4 @@ document.addEventListener("visibilitychange", () => {
   else if (stream === null && !isReading()) follow(main.dataset.digest);
 });
 if ("follows" in main.dataset && !document.hidden) follow(main.dataset.digest);
+dress();

@@ -6,7 +6,7 @@ import os
 from itertools import product
 from pathlib import Path
 
-from sparkonce.connectors.lag.runs import EVERY_S, Run, Runs, RunState
+from sparkonce.connectors.lag.runs import EVERY_S, MAX_ERROR, Run, Runs, RunState
 from sparkonce.jobs.ui.delta.checkpoints import CheckpointState
 from sparkonce.jobs.ui.delta.query_states import LATE_MS, QUIET_MS, query_state
 from tests.cases import each_case
@@ -43,7 +43,7 @@ def run(state: RunState, at_ms: int = NOW, *, is_heard: bool = True, folder: Pat
         ("ended", True, NOW, "stopped"),
         ("ended", True, NOW + LATE_MS + 1, "seems running"),
         ("failed", False, NOW, "failed"),
-        ("fenced", True, NOW, "failed"),
+        ("fenced", True, NOW, "fenced"),
     ],
 )
 def test_what_a_listener_has_heard(tmp_path: Path, state: str, heard: bool, last_ms: int, expected: str) -> None:
@@ -77,12 +77,12 @@ def test_what_is_concluded(known: CheckpointState | None, last_ms: int | None, l
     assert str(query_state(None, known, last_ms, lag, NOW)) == expected
 
 
-def test_every_query_has_one_of_four_states(tmp_path: Path) -> None:
+def test_every_query_has_a_state_and_a_reason(tmp_path: Path) -> None:
     runs = [None, *(run(state, is_heard=heard, folder=tmp_path) for state in RunState for heard in (True, False))]
     known = [None, checkpoint(), checkpoint(NOW), checkpoint(LATE, NOW, done=1)]
     for each in product(runs, known, (None, LATE, NOW), (None, 0, 1)):
         state = query_state(*each, NOW)
-        assert state.word in ("running", "idle", "stopped", "failed")
+        assert state.word in ("running", "idle", "stopped", "failed", "fenced")
         assert state.why
 
 
@@ -91,6 +91,11 @@ def test_notes_are_read_as_they_are_or_not_at_all(tmp_path: Path) -> None:
     for query in ("q", "../q", ""):
         runs.note(query, RunState.FAILED)
     assert [each.name for each in tmp_path.iterdir()] == ["q.json"]
+    runs.note("q", RunState.ENDED)
+    runs.note("q", RunState.FAILED, "why " * 1000)
+    failed = runs.find("q")
+    assert failed is not None
+    assert (failed.error[:4], len(failed.error)) == ("why ", MAX_ERROR)
     for text in ("", "[]", "{}", '{"state":"odd","atMs":1,"pid":1,"began":""}', "null"):
         (tmp_path / "q.json").write_text(text)
         assert runs.find("q") is None

@@ -1,0 +1,204 @@
+"""What needs a person: the faults that the pages know of, the worst first, each with its cause and its remedy.
+
+Pure: it goes by what other modules have read. What mends itself is left out, such as a query that catches up.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from urllib.parse import quote
+
+from sparkonce.exactly_once.audit_report import Verdict
+from sparkonce.jobs.cli.housekeeping.open_transactions import Application, Why
+from sparkonce.jobs.cli.housekeeping.transactions_report import loss_text, meaning, partitions_text
+from sparkonce.jobs.ui.delta.pipelines import Known, Pipeline
+from sparkonce.jobs.ui.delta.query_states import BEHIND, FAILED, FENCED, IDLE, RUNNING, STOPPED
+from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, OtherTransaction, TransactionsState
+from sparkonce.words import counted
+
+HUNG_MS = 30_000
+"""A transaction that is open for so long, and for which readers wait, is not one at work."""
+LATE_S = 10.0
+"""A group whose lag grows needs nobody before its records are so old."""
+GROWS = 1.0
+"""The growth of a lag, in offsets per second, that counts as one."""
+PAST_MS = 24 * 3_600_000
+"""The end of a query that another one has gone on for is shown for so long."""
+
+
+class Severity(IntEnum):
+    """How bad it is."""
+
+    WRONG = 0
+    """Rows are lost or doubled, or what would show that is lost."""
+    STOPPED = 1
+    """Nothing is written, or read, until somebody acts."""
+    WAITING = 2
+    """Readers wait."""
+    BEHIND = 3
+    """It is read more slowly than it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A fault."""
+
+    severity: Severity
+    subject: str
+    """Whose it is, such as ``Query orders``."""
+    what: str
+    """The predicate: ``has failed``."""
+    why: str
+    remedy: str
+    link: str = ""
+    """The page that shows more."""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that is known."""
+
+    known: Known
+    pipelines: Sequence[Pipeline]
+    cluster: ClusterState = field(default_factory=ClusterState)
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    transactions: TransactionsState = field(default_factory=TransactionsState)
+    servers: str = ""
+    now_ms: int = 0
+
+
+def needs(seen: Seen) -> list[Need]:
+    """Return all faults, the worst first."""
+    found = [*_tables(seen), *_queries(seen), *_topics(seen.cluster), *_transactions(seen), *_groups(seen)]
+    return sorted(found, key=lambda each: each.severity)
+
+
+def _tables(seen: Seen) -> Iterator[Need]:
+    for place, why in seen.known.problems.items():
+        remedy = "Check that it is there, and that this user may read it."
+        yield Need(Severity.STOPPED, place, "cannot be read", why, remedy)
+    for watch in seen.known.tables:
+        audit = watch.followed.known
+        if audit is not None and audit.verdict is Verdict.BROKEN:
+            wrong = [text for kind, text in audit.findings if kind == "wrong"]
+            why = (wrong[0] if wrong else audit.words) + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
+            remedy = "Stop the queries that write to it. The page of the table has all findings, as this command has."
+            command = f"sparkonce audit {shlex.quote(watch.place)}"
+            yield Need(
+                Severity.WRONG, f"Table {watch.name}", "is broken", why, remedy, f"/tables/{watch.key}", (command,)
+            )
+
+
+def _queries(seen: Seen) -> Iterator[Need]:
+    for each in seen.pipelines:
+        subject, link = f"Query {each.name}", f"/pipelines/{each.query_id}"
+        is_followed = any(other.is_newer for other in each.others)
+        is_past = is_followed and seen.now_ms - (each.last_ms or 0) > PAST_MS
+        if each.beyond:
+            logs = ", ".join(sorted({row.topic for row in each.beyond}))
+            why = f"The log of {logs} ends before the offset that the query has committed: it was made anew, or cut."
+            remedy = "Compare the offsets with the log; Recovery in the documentation has each case."
+            yield Need(Severity.WRONG, subject, "has read what is gone", why, remedy, link, _offsets(each, seen))
+        if each.state.word == FENCED and not is_past:
+            remedy = (
+                "Stop one of the two drivers. To go on with the one that was fenced, start it with a new checkpoint "
+                "when the other has ended."
+            )
+            yield Need(Severity.STOPPED, subject, "was fenced", each.state.why, remedy, link, _offsets(each, seen))
+        elif each.state.word == FAILED and not is_past:
+            remedy = f"Do what the error says, and start it again{_with_checkpoint(each)}: it goes on where it was."
+            yield Need(Severity.STOPPED, subject, "has failed", each.state.why, remedy, link)
+        elif each.state.word == STOPPED and each.lag and not is_followed:
+            why = f"{each.state.why[0].upper()}{each.state.why[1:]}; {counted(each.lag, 'offset')} wait."
+            remedy = f"Start it again{_with_checkpoint(each)}: it goes on where it was."
+            what = "has stopped" if each.state.is_certain else "seems to have stopped"
+            yield Need(Severity.STOPPED, subject, what, why, remedy, link)
+        elif each.trend > GROWS and (each.lag_s or 0.0) > LATE_S:
+            why = f"{counted(each.lag or 0, 'offset')} wait, {each.trend:,.0f} more each second."
+            remedy = "Give it more cores or partitions; the page of the query shows which partitions lag."
+            yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
+
+
+def _topics(cluster: ClusterState) -> Iterator[Need]:
+    for topic in cluster.topics.values():
+        if topic.without_leader:
+            what = f"has {counted(topic.without_leader, 'partition')} without a leader"
+            why = "All brokers that could lead them are down, or have failed disks."
+            remedy = "Start these brokers; until then nobody reads or writes these partitions."
+            yield Need(Severity.STOPPED, f"Topic {topic.name}", what, why, remedy, f"/topics/{topic.name}")
+
+
+def _transactions(seen: Seen) -> Iterator[Need]:
+    going_on = [each for each in seen.pipelines if each.state.is_certain and each.state.word in (RUNNING, BEHIND, IDLE)]
+    at_work = {app_id for each in going_on for app_id in each.app_ids}
+    for application in seen.transactions.ours.applications:
+        yield from _ours(application, application.app_id in at_work, seen)
+    for other in seen.transactions.others:
+        if seen.now_ms - other.started_ms >= HUNG_MS and _holds_back(other, seen.cluster):
+            left_s = max(other.started_ms + other.timeout_ms - seen.now_ms, 0) // 1000
+            remedy = (
+                "If its producer has died, its next start with this transactional id ends the transaction at once; "
+                f"Kafka aborts it in {left_s} s."
+            )
+            subject, name = f"Transaction {other.transactional_id}", shlex.quote(other.transactional_id)
+            why = f"Readers of committed records wait for it in {partitions_text(other.partitions)}."
+            command = f"kafka-transactions.sh --bootstrap-server {seen.servers} describe --transactional-id {name}"
+            yield Need(Severity.WAITING, subject, "is left open", why, remedy, "/transactions", (command,))
+
+
+def _ours(application: Application, is_at_work: bool, seen: Seen) -> Iterator[Need]:
+    subject, last = f"Transactions of appId {application.app_id}", application.decisions.last
+    common = f"--bootstrap-servers {seen.servers} --app-id {shlex.quote(application.app_id)}"
+    if application.is_hurt and last is not None:
+        why = loss_text(application.app_id, last, application)
+        command = f"sparkonce transactions finish {common} --accept"
+        yield Need(Severity.WRONG, subject, "were aborted", f"{why}.", "", "/transactions", (command,))
+        return
+    old = [each for each in application.open if seen.now_ms - each.found.started_ms >= HUNG_MS]
+    if not old or is_at_work:
+        return
+    action = "abort" if all(each.why is Why.UNDECIDED for each in old) else "finish"
+    commands = (f"sparkonce transactions {action} {common}",)
+    remedy = "Start the query again, which ends them; or end them by hand."
+    why = f"Readers of committed records wait: {meaning(old[0].why, application)}."
+    yield Need(Severity.WAITING, subject, "are left open", why, remedy, "/transactions", commands)
+
+
+def _holds_back(transaction: OtherTransaction, cluster: ClusterState) -> bool:
+    for name, partition in transaction.partitions:
+        topic = cluster.topics.get(name)
+        if topic is not None and any(each.waiting for each in topic.partitions if each.partition == partition):
+            return True
+    return False
+
+
+def _groups(seen: Seen) -> Iterator[Need]:
+    queries = {each.query_id for each in seen.pipelines}
+    for group in seen.groups.values():
+        if any(each.note is not None and each.note.query_id in queries for each in group.partitions):
+            continue  # it is said of the query
+        subject, lag = f"Group {group.group_id}", group.lag
+        link = f"/groups/one?id={quote(group.group_id, safe='')}"
+        if lag.beyond:
+            why = f"{counted(lag.beyond, 'log')} ends before the committed offset: a topic was made anew, or cut."
+            remedy = "Move the group to an offset that the log has; its page can do that."
+            yield Need(Severity.WRONG, subject, "has read what is gone", why, remedy, link)
+        elif lag.offsets and group.trend > GROWS and (lag.seconds is None or lag.seconds > LATE_S):
+            is_empty = group.state.lower() == "empty"
+            why = f"{counted(lag.offsets, 'offset')} wait, {group.trend:,.0f} more each second"
+            why += ", and no member reads them." if is_empty else "."
+            remedy = "Start its consumers." if is_empty else "Add members, up to one for each partition."
+            yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
+
+
+def _with_checkpoint(pipeline: Pipeline) -> str:
+    return f" with its checkpoint {pipeline.checkpoint.place}" if pipeline.checkpoint else ""
+
+
+def _offsets(pipeline: Pipeline, seen: Seen) -> tuple[str, ...]:
+    brokers = f" --bootstrap-servers {seen.servers}" if seen.servers else ""
+    return tuple(f"sparkonce offsets show {shlex.quote(sink.watch.place)}{brokers}" for sink in pipeline.sinks[:1])

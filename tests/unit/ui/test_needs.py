@@ -1,0 +1,196 @@
+"""What needs a person, by states as other modules report them; each fault has a cause, a remedy and a page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparkonce.connectors.kafka_sink.transactions import State, TransactionDescription
+from sparkonce.connectors.lag.runs import Runs, RunState
+from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
+from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, EndOffsets, Pipeline, look, pipelines
+from sparkonce.jobs.ui.delta.tables import TableWatches
+from sparkonce.jobs.ui.kafka.state import (
+    ClusterState,
+    GroupPartition,
+    GroupState,
+    OtherTransaction,
+    PartitionState,
+    TopicState,
+    TransactionsState,
+)
+from sparkonce.jobs.ui.needs import HUNG_MS, PAST_MS, Need, Seen, Severity, needs
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.offsets import Position, SourceOffset
+from tests.unit.sink.query_by_hand import TP, Query
+
+GROWING = tuple((float(second), 100 * second) for second in range(31))
+STEADY = tuple((float(second), 3000) for second in range(31))
+
+
+def seen_of(query: Query, *, run: RunState | None = None, error: str = "", end: int = 10, later_ms: int = 0) -> Seen:
+    """What is known of one query, whose listener has heard ``run``, and whose log ends at ``end``."""
+    now = now_ms() + later_ms
+    runs = Runs(query.table.parent / "runs")
+    (query.table.parent / "runs").mkdir(exist_ok=True)
+    if run is not None:
+        runs.note("q", run, error)
+    places = [str(query.checkpoint)] if query.checkpoint.exists() else []
+    known = replace(look(places, [TableWatches({}).at(str(query.table))], {}), runs=runs)
+    found = pipelines(known, EndOffsets(lambda *_: end, now + SETTLED_MS), now)
+    return Seen(known, found, servers="localhost:9092", now_ms=now)
+
+
+def only(found: Sequence[Need]) -> Need:
+    (need,) = found
+    assert need.remedy
+    assert need.why
+    return need
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    made = Query(tmp_path)
+    made.write(0, [{"v": 1}])
+    commits = made.checkpoint / "commits"
+    commits.mkdir(exist_ok=True)
+    (commits / "0").write_text("v1\n{}")
+    return made
+
+
+@pytest.mark.parametrize("run", [RunState.RUNNING, RunState.IDLE, RunState.ENDED])
+def test_what_is_well_needs_nobody(query: Query, run: RunState) -> None:
+    assert needs(seen_of(query, run=run)) == []
+
+
+def test_a_failed_query_with_its_error(query: Query) -> None:
+    need = only(needs(seen_of(query, run=RunState.FAILED, error="OSError: no space. Free some")))
+    assert (need.subject, need.what, need.why) == ("Query app", "has failed", "OSError: no space. Free some")
+    assert str(query.checkpoint) in need.remedy
+    assert need.link == "/pipelines/q"
+
+
+def test_a_fenced_query(query: Query) -> None:
+    need = only(needs(seen_of(query, run=RunState.FENCED, error="FencedError: batch 1")))
+    assert (need.what, need.why, need.severity) == ("was fenced", "FencedError: batch 1", Severity.STOPPED)
+    assert need.commands == (f"sparkonce offsets show {query.table} --bootstrap-servers localhost:9092",)
+
+
+def test_a_query_that_stopped_while_records_wait(query: Query) -> None:
+    need = only(needs(seen_of(query, run=RunState.ENDED, end=25)))
+    assert need.what == "has stopped"
+    assert "15 offsets wait" in need.why
+
+
+def test_a_query_that_another_one_went_on_for_is_left_alone(query: Query, tmp_path: Path) -> None:
+    shutil.rmtree(query.checkpoint)
+    again = Query(tmp_path, "second")
+    line = SourceOffset("kafka", {TP: Position(10, 20)}).to_json()  # it begins at the stored offset
+    (again.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{line}")
+    again.commit(0, again.tasks(rows=[{"v": 2}]))
+    seen = seen_of(again, run=RunState.FENCED, end=99)
+    assert [(each.subject, each.what) for each in needs(seen) if each.link == "/pipelines/q"] == [
+        ("Query app", "was fenced")
+    ]
+    later = replace(seen, now_ms=seen.now_ms + PAST_MS + 1)
+    assert [each for each in needs(later) if each.link == "/pipelines/q"] == []
+
+
+def test_a_query_that_has_read_what_is_gone(query: Query) -> None:
+    need = only(needs(seen_of(query, run=RunState.RUNNING, end=4)))
+    assert (need.severity, need.what) == (Severity.WRONG, "has read what is gone")
+
+
+def behind(pipeline: Pipeline, age_s: float, past: tuple[tuple[float, int], ...]) -> Pipeline:
+    rows = tuple(replace(each, age_s=age_s) for each in pipeline.partitions)
+    return replace(pipeline, partitions=rows, past=past)
+
+
+def test_a_query_that_falls_behind(query: Query) -> None:
+    seen = seen_of(query, run=RunState.RUNNING, end=3010)
+    (pipeline,) = seen.pipelines
+    assert pipeline.state.word == "behind"
+    assert needs(seen) == [], "it may catch up"
+    for age_s, past, expected in ((60.0, GROWING, 1), (1.0, GROWING, 0), (60.0, STEADY, 0)):
+        assert len(needs(replace(seen, pipelines=[behind(pipeline, age_s, past)]))) == expected
+    need = only(needs(replace(seen, pipelines=[behind(pipeline, 60.0, GROWING)])))
+    assert need.why == "3,000 offsets wait, 100 more each second."
+
+
+def test_a_broken_table(query: Query) -> None:
+    (file,) = query.table.rglob("*.parquet")
+    file.unlink()
+    need = only(needs(seen_of(query)))
+    assert (need.severity, need.subject, need.what) == (Severity.WRONG, "Table table", "is broken")
+    assert need.commands == (f"sparkonce audit {query.table}",)
+
+
+def test_what_cannot_be_read(query: Query) -> None:
+    seen = seen_of(query)
+    broken = replace(seen.known, problems={"/data/t": "the log has a hole"})
+    need = only(needs(replace(seen, known=broken)))
+    assert (need.subject, need.what, need.why) == ("/data/t", "cannot be read", "the log has a hole")
+
+
+def topic(waiting: int = 0, leader: int = 0) -> ClusterState:
+    partition = PartitionState(0, leader, 1, (0,), (0,), 0, 100 - waiting, 100)
+    return ClusterState(topics={"orders": TopicState("orders", "id", False, (partition,))})
+
+
+EMPTY = Seen(look([], [], {}), [], servers="localhost:9092", now_ms=10**6)
+
+
+def test_a_partition_without_a_leader() -> None:
+    need = only(needs(replace(EMPTY, cluster=topic(leader=-1))))
+    assert (need.subject, need.what) == ("Topic orders", "has 1 partition without a leader")
+
+
+def test_a_transaction_that_hangs() -> None:
+    began = EMPTY.now_ms - HUNG_MS
+    left = OtherTransaction("pay; rm -r x", "Ongoing", 7, 0, began, 60_000, (("orders", 0),))
+    seen = replace(EMPTY, transactions=TransactionsState(others=(left,)))
+    assert needs(replace(seen, cluster=topic())) == [], "nobody waits"
+    need = only(needs(replace(seen, cluster=topic(waiting=5))))
+    assert "Readers of committed records wait for it in orders-0" in need.why
+    assert "Kafka aborts it in 30 s" in need.remedy
+    assert need.commands[0].endswith("--transactional-id 'pay; rm -r x'")
+    young = replace(left, started_ms=began + 1)
+    assert needs(replace(seen, cluster=topic(waiting=5), transactions=TransactionsState(others=(young,)))) == []
+
+
+def group(past: tuple[tuple[float, int], ...], seconds: float | None, state: str = "Stable") -> Seen:
+    partition = GroupPartition("orders", 0, 10, 3010, seconds)
+    return replace(EMPTY, groups={"billing": GroupState("billing", "consumer", state, (partition,), past)})
+
+
+def test_a_group_that_falls_behind() -> None:
+    assert needs(group(STEADY, 60.0)) == []
+    assert needs(group(GROWING, 1.0)) == []
+    need = only(needs(group(GROWING, 60.0)))
+    assert (need.subject, need.why) == ("Group billing", "3,000 offsets wait, 100 more each second.")
+    assert need.link == "/groups/one?id=billing"
+    assert only(needs(group(GROWING, None, "Empty"))).remedy == "Start its consumers."
+
+
+def test_the_worst_comes_first(query: Query) -> None:
+    seen = seen_of(query, run=RunState.FAILED, error="x", end=4)
+    found = needs(replace(seen, groups=group(GROWING, 60.0).groups, cluster=topic(leader=-1)))
+    assert [each.severity for each in found] == sorted(each.severity for each in found)
+    assert (found[0].subject, found[0].severity) == ("Query app", Severity.WRONG)
+
+
+@pytest.mark.parametrize("is_at_work", [False, True])
+def test_transactions_of_a_driver_that_is_at_work_are_its_own(query: Query, is_at_work: bool) -> None:
+    now = now_ms()
+    described = TransactionDescription("app-t", State.ONGOING, 7, 0, 60_000, now - HUNG_MS, ())
+    ours = Application("app", (OpenTransaction(described, Why.UNDECIDED),))
+    seen = seen_of(query, run=RunState.RUNNING if is_at_work else RunState.ENDED)
+    found = needs(replace(seen, transactions=TransactionsState(Picture((ours,), 0, True))))
+    assert len(found) == (not is_at_work)
+    for need in found:
+        assert (need.subject, need.what) == ("Transactions of appId app", "are left open")
+        assert need.commands == ("sparkonce transactions abort --bootstrap-servers localhost:9092 --app-id app",)
