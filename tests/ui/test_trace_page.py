@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,10 @@ def test_from_a_row_to_its_record_and_back(traced: UiServer, page: Page) -> None
     expect(rows.get_by_role("heading", level=3)).to_have_count(3)
     expect(rows).to_contain_text("topic-0 at offset 17")
     expect(rows.get_by_text("✓ proven: Written once")).to_have_count(3)
+    chain = rows.get_by_role("list", name="From the record to the commit").first.get_by_role("listitem")
+    expect(chain).to_have_text(
+        [re.compile(each) for each in ("Record.*topic-0", "Batch", "File.*row", "Commit", "written once")]
+    )
     check_accessible(page)
     page.get_by_label("Topic").fill("topic")
     page.get_by_label("Partition", exact=True).fill("0")

@@ -64,6 +64,12 @@ class RowTrace:
         """The commit of its batch, if known."""
         return self.batches[0] if len(self.batches) == 1 else None
 
+    @property
+    def level(self) -> Level:
+        """Whether its record, or every record of its batch, was written once."""
+        levels = {proof.level for proof in self.proofs} or {Level.UNKNOWN}
+        return next(each for each in (Level.CONTRADICTED, Level.UNKNOWN, Level.KNOWN, Level.PROVEN) if each in levels)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordTrace:
