@@ -14,14 +14,13 @@ from typing import Any, NoReturn, TypeVar
 
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.connection import BrokerConnection
+from sparkonce.kafka.client.groups import coordinator_of
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Committed, CommittedOffset, Slot
 
-MAX_FIND_COORDINATOR_VERSION = 3
-"""The last version with a single group."""
 MAX_OFFSET_FETCH_VERSION = 7
 """The last version with a single group."""
 MAX_OFFSET_COMMIT_VERSION = 8
@@ -122,15 +121,8 @@ class KafkaGroupOffsets:
     def _connection(self) -> BrokerConnection:
         """Return the connection to the group's coordinator, which is looked up if needed."""
         if self._coordinator is None:
-            self._coordinator = self._find_coordinator()
+            self._coordinator = coordinator_of(self._client, self._group_id)
         return self._client.connection(self._coordinator)
-
-    def _find_coordinator(self) -> tuple[str, int]:
-        connection = self._client.any_connection()
-        version = min(connection.version(ApiKey.FIND_COORDINATOR), MAX_FIND_COORDINATOR_VERSION)
-        answer = self._client.ask(connection, ApiKey.FIND_COORDINATOR, version, key=self._group_id)
-        _check(answer.error_code, "find the coordinator")
-        return answer.host, answer.port
 
     def _state(self) -> str:
         connection = self._connection()

@@ -157,6 +157,22 @@ def test_a_groups_lag_follows_it(kafka: Any, ui: UiServer, page: Page) -> None:
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_members_of_a_group_have_their_share(kafka: Any, ui: UiServer, page: Page, protocol: str) -> None:
+    servers, topic = kafka.bootstrap_servers, f"shared-{protocol}"
+    create_topic(servers, topic, 2)
+    settings = {"bootstrap.servers": servers, "group.id": topic, "group.protocol": protocol, "client.id": "mailer"}
+    with closing(Consumer(settings)) as consumer:
+        consumer.subscribe([topic])
+        while len(consumer.assignment()) < 2:
+            consumer.poll(0.1)
+        open_page(page, ui, f"groups/one?id={topic}")
+        row = page.locator("#members tbody tr")
+        expect(row).to_contain_text(re.compile(rf"mailer\s*127\.0\.0\.1\s+{topic}: 0, 1\s"))
+        check_accessible(page)
+    expect(page.locator("#members")).to_contain_text("Nobody reads as a member of it now.")
+
+
 def test_an_open_transaction_is_there_until_it_ends(kafka: Any, ui: UiServer, page: Page) -> None:
     create_topic(kafka.bootstrap_servers, "payments")
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "payer 1"})

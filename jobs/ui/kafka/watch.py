@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.loop import Loop, Result
+from sparkonce.jobs.ui.kafka.members import MembersReader
 from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.settings import SettingsReader
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, TopicState, TransactionsState
@@ -40,7 +41,7 @@ class ClusterWatch:
         self.servers = settings.servers_text
         topics, groups = TopicsLook(settings, past), GroupsLook(settings, self.options, past)
         transactions = TransactionsLook(settings)
-        self.settings = SettingsReader(settings)
+        self.settings, self.members = SettingsReader(settings), MembersReader(settings)
         self._looks = topics, groups, transactions
         self._topics = Loop("topics", topics, ClusterState(), TOPICS_S, IDLE_S)
         self._groups: Loop[Mapping[str, GroupState]] = Loop("groups", groups, {}, GROUPS_S, IDLE_S)
@@ -79,3 +80,4 @@ class ClusterWatch:
         for look in self._looks:
             look.close()
         self.settings.close()
+        self.members.close()

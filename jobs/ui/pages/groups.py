@@ -35,7 +35,9 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         if groups.problem is not None:
             raise ConnectionError(groups.problem)
         raise NoSuchThingError(f"There is no group {group_id}, or this user may not describe it.")
-    return {"groups": groups, "group": group, "part": part(asked, group.partitions, AT_ONCE), "ends": ENDS}
+    members = site.cluster.members.of(group_id, group.kind)
+    shown = part(asked, group.partitions, AT_ONCE)
+    return {"groups": groups, "group": group, "members": members, "part": shown, "ends": ENDS}
 
 
 def _plan(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str | Proposal:
