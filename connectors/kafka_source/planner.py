@@ -531,6 +531,7 @@ class Planner:
         for topic, own in by_topic(partitions).items():
             try:
                 found |= self._stored_in(self.tables.store(topic), own)
+                self.tables.note_read(topic)
             except OffsetStoreError as error:
                 if not self._options.isolate_tables:
                     raise

@@ -92,7 +92,7 @@ class TablesByTopic:
                 stored = store.read(start.source, own)
                 positions = {tp: start.positions[tp] for tp in own}
                 ends_in_a_cut_log = ends_in_cut_log(store, start.source, stored, positions)
-                self._unreadable.pop(topic, None)
+                self.note_read(topic)
             except OffsetStoreError as error:
                 self.note_unreadable(topic, error)
                 behind.update(own)
@@ -124,7 +124,7 @@ class TablesByTopic:
                 stored, epochs = store.read(start.source, own), store.epochs(start.source, own)
                 at = {tp: stored.get(tp, start.positions[tp].origin) for tp in own}
                 ends |= {tp: Position(at[tp], at[tp], epochs.get(tp)) for tp in own}
-                self._unreadable.pop(topic, None)
+                self.note_read(topic)
             except OffsetStoreError as error:
                 self.note_unreadable(topic, error)
                 found |= {tp: start.positions[tp].next for tp in own}
@@ -147,6 +147,11 @@ class TablesByTopic:
         if topic not in self.unknown:
             _log.warning("kafka_once: %s is not read while its table cannot be read: %s", topic, error)
         self.unknown.add(topic)
+        self._unreadable[topic] = error
+
+    def note_read(self, topic: str) -> None:
+        """Note that a topic's table was read."""
+        self._unreadable.pop(topic, None)
 
     def note_unreadable(self, topic: str, error: OffsetStoreError) -> None:
         """Note that a topic is not read in this batch, since its table cannot be read."""

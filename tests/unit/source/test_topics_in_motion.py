@@ -274,14 +274,15 @@ def test_a_table_that_cannot_be_read_at_first_is_begun_later(
         begin = planner.initial(SourceOptions.read(given).for_stream())
         assert {tp.topic for tp in begin.positions} == {there}
         _, partitions = planner.survey(begin.to_document())
-        start = SourceOffset("kafka", {tp: Position(0, 0) for tp in partitions})
-        planner.without_those_behind(start, planner.latest(start))
+        assert {tp.topic for tp in planner.adapt(begin, partitions).positions} == {there}
+        planner.without_those_behind(begin, planner.latest(begin))
         with pytest.raises(TopicsNotReadError, match=f"topic {away}: 503 Slow Down"):
             planner.tables.check_read()
         refused.clear()
         begun = planner.adapt(begin, partitions)
         assert {tp.topic: at.next for tp, at in begun.positions.items()} == {away: 2, there: 0}
         assert not planner.tables.lost
+        planner.tables.check_read()
 
 
 def test_a_cut_log_whose_table_cannot_be_read_is_named_at_the_end(
