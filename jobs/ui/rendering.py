@@ -100,7 +100,7 @@ def _lasting(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def _took(seconds: float) -> str:
+def took(seconds: float) -> str:
     """Format how long something took, in milliseconds below a second."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else _lasting(seconds)
 
@@ -125,7 +125,7 @@ def _environment() -> Environment:
         "grouped": grouped,
         "lasting": _lasting,
         "moment": moment,
-        "took": _took,
+        "took": took,
     }
     return made
 

@@ -16,6 +16,7 @@ from sparkonce.connectors.lag.state import Slot
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.ui.delta.checkpoints import CheckpointState, read_checkpoint
+from sparkonce.jobs.ui.delta.figures import BatchFigures, figures
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS, MINUTES, Minute, QuerySeen, Switch
 from sparkonce.jobs.ui.delta.query_states import (
     BEHIND,
@@ -34,7 +35,7 @@ from sparkonce.jobs.ui.kafka.past import slope
 from sparkonce.jobs.ui.kafka.topic_queries import TopicQuery
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.offsets import OffsetRange, lag, total_lag
-from sparkonce.offset_store.record import PartitionKey
+from sparkonce.offset_store.record import CommittedBatch, PartitionKey
 
 FIRST_LOOKS_S = 4.0
 """How long one call opens new tables; the next calls open the rest."""
@@ -301,6 +302,16 @@ def timeline_of(pipeline: Pipeline, events: Iterable[Event] = ()) -> Timeline:
     checkpoint = pipeline.checkpoint
     planned, done = ({}, {}) if checkpoint is None else (checkpoint.planned, checkpoint.done)
     return timeline(pipeline.query_id, commits, planned, done, found)
+
+
+def batches_of(pipeline: Pipeline) -> list[BatchFigures]:
+    """Return what a query's newest batches have read and written."""
+    commits = list[CommittedBatch]()
+    for sink in pipeline.sinks:
+        with sink.watch.followed.lock:
+            query = sink.watch.followed.reading().queries.all().get((sink.app_id, pipeline.query_id))
+            commits += [] if query is None else query.recent
+    return figures(commits, pipeline.checkpoint)
 
 
 def _seen(tables: Iterable[TableWatch]) -> list[tuple[TableWatch, QuerySeen]]:

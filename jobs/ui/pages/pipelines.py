@@ -10,7 +10,8 @@ from typing import Any
 
 from sparkonce.jobs.shared import drawing
 from sparkonce.jobs.shared.events import noted
-from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.figures import charts
+from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Pipeline, batches_of, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.timeline import Event, Timeline
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
@@ -93,6 +94,7 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "looks": found.looks,
         "pipeline": pipeline,
         "hour": _hour(pipeline),
+        "charts": charts(batches_of(pipeline)),
         "timeline": shown,
         "batches": _batches(shown),
         "partitions": part(asked, pipeline.partitions, PARTITIONS),

@@ -14,7 +14,17 @@ from sparkonce.connectors.lag.runs import Runs, RunState
 from sparkonce.jobs.shared.events import NotedEvent, note, noted
 from sparkonce.jobs.ui.delta import pipelines as module
 from sparkonce.jobs.ui.delta.checkpoints import read_checkpoint
-from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, EndOffsets, Pipeline, _seen, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.figures import charts
+from sparkonce.jobs.ui.delta.pipelines import (
+    SETTLED_MS,
+    EndOffsets,
+    Pipeline,
+    _seen,
+    batches_of,
+    look,
+    pipelines,
+    timeline_of,
+)
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS
 from sparkonce.jobs.ui.delta.tables import TableWatches
 from sparkonce.jobs.ui.delta.timeline import Event
@@ -133,6 +143,38 @@ def test_batches_on_a_timeline_with_what_a_kill_leaves_behind(tmp_path: Path) ->
     moment = Event(mark.at_ms, "kill", "SIGKILL")
     assert moment in timeline_of(pipeline, [moment, Event(mark.at_ms + 10 * MINUTE_MS, "kill", "later")]).events
     assert len(timeline_of(pipeline, [moment]).events) == 2
+
+
+def test_what_each_batch_has_read_and_written(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    for batch, rows in enumerate(([{"v": 1}], [{"v": 2}, {"v": 3}])):
+        query.write(batch, rows)
+    finish(query, 0)
+    (pipeline,) = found([query])
+    first, second = batches_of(pipeline)
+    assert [(each.batch_id, each.offsets, each.rows) for each in (first, second)] == [(0, 10, 1), (1, 10, 2)]
+    assert second.written_bytes
+    assert first.took_s is not None
+    assert second.took_s is None
+    names = ["Offsets in a batch", "Offsets a second", "Batch duration", "Rows written", "Bytes written"]
+    shown = charts([replace(first, took_s=0.5), second])
+    assert [each.name for each in shown] == names
+    assert [(each.newest, each.most) for each in shown[:4]] == [
+        ("10", "10"),
+        ("20", "20"),
+        ("500 ms", "500 ms"),
+        ("2", "2"),
+    ]
+    assert charts([]) == []
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+def test_a_batch_of_two_commits_is_counted_once(tmp_path: Path, guarantee: str) -> None:
+    query = Query(tmp_path, guarantee=guarantee)
+    query.write(0, [{"v": 1}])
+    (pipeline,) = found([query])
+    (batch,) = batches_of(pipeline)
+    assert (batch.offsets, batch.rows) == (10, 1)
 
 
 def test_a_new_checkpoint_that_goes_on_shares_the_app_id(tmp_path: Path) -> None:
