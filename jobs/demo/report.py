@@ -101,25 +101,46 @@ svg rect { stroke: var(--page); stroke-width: 2 } svg .span { fill: var(--span) 
 svg .commit { stroke: var(--commit); stroke-width: 2 } svg .kill { stroke: var(--kill); stroke-width: 2.5 }
 svg .checkpoint { stroke: var(--kill); stroke-width: 2; stroke-dasharray: 3 3 }
 svg .start { stroke: var(--good); stroke-width: 2 }
+.numbers { display: flex; flex-wrap: wrap; gap: 1rem 3rem; margin: 1.2rem 0 1.6rem } .numbers dt { color: var(--soft) }
+.numbers dd { margin: 0 } .numbers strong { display: block; font-size: 2.4rem; line-height: 1.2 }
+summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
 """
 
 
 def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
-    """Return the whole page as text."""
+    """Return the whole page as text: three numbers and the picture; the rest can be unfolded."""
     state, words = ("good", "Nothing lost, nothing twice.") if verdict.good else ("bad", "The table is wrong.")
     body = f"""<h1>Flights, exactly once</h1>
 <p>Kafka's protocol to Delta Lake through Spark, with every process ended by SIGKILL again and again.</p>
-<p class="verdict {state}">{words} <code>{escape(result)}</code></p>
-<h2>What happened when</h2>
+<p class="verdict {state}">{words}</p>
+<dl class="numbers">{"".join(_number(*each) for each in _numbers(verdict, events))}</dl>
 <div class="scroll">{picture(events)}</div>
 <p>Bars are processes at work. <span class="bad">Red lines</span> are SIGKILLs (dashed: the checkpoint folder
 deleted). Blue lines are commits of the Delta table, each with rows and offsets in one. Rest
 the pointer on a mark for its name.</p>
-<h2>Step by step</h2>
-<div class="scroll">{table(("seconds", "where", "what"), steps(events), page=True)}</div>
-<h2>Checksums by column</h2>
-<div class="scroll">{table(("column", "source data", "table", ""), _checksums(verdict), page=True)}</div>"""
+<details><summary>Step by step</summary>
+<div class="scroll">{table(("seconds", "where", "what"), steps(events), page=True)}</div></details>
+<details{"" if verdict.good else " open"}><summary>Checksums by column</summary>
+<div class="scroll">{table(("column", "source data", "table", ""), _checksums(verdict), page=True)}</div></details>
+<p><code>{escape(result)}</code></p>"""
     return document("sparkonce demo", STYLE, body)
+
+
+def _numbers(verdict: Verdict, events: Sequence[Event]) -> Iterable[tuple[str, str, str]]:
+    """Yield the three numbers: what, how many, and what is beside it."""
+    kills = [each for each in events if each.kind == "kill"]
+    of_job = sum(each.lane == "job" for each in kills)
+    yield "rows in the table", f"{verdict.rows:,}", f"of {verdict.expected:,} flights"
+    yield "SIGKILLs", f"{len(kills)}", f"{of_job} of the job, {len(kills) - of_job} of the broker"
+    yield (
+        "lost or twice",
+        f"{verdict.lost + verdict.duplicated:,}",
+        f"{verdict.lost:,} lost, {verdict.duplicated:,} twice",
+    )
+
+
+def _number(name: str, number: str, beside: str) -> str:
+    return f"<div><dt>{name}</dt><dd><strong>{number}</strong> {beside}</dd></div>"
 
 
 def picture(events: Sequence[Event]) -> str:

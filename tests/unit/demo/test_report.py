@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 from lab.flights_check import ColumnChecksum, Verdict
@@ -43,6 +44,11 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
     assert "http" not in text
     assert "Nothing lost, nothing twice." in text
     assert "run 1: SIGKILL at &lt;source.planned&gt;" in text
+    assert re.findall(r"<strong>(\d+)</strong> ([^<]+)", text) == [
+        ("3", "of 3 flights"),
+        ("1", "1 of the job, 0 of the broker"),
+        ("0", "0 lost, 0 twice"),
+    ]
 
 
 def test_a_bad_verdict_says_so() -> None:
