@@ -95,12 +95,7 @@ LANES = ("broker", "publisher", "job", "commits")
 TICKS = 10
 
 STYLE = """
-:root { --publish: #b7e4c7; }
-@media (prefers-color-scheme: dark) { :root { --publish: #1f5c3a; } }
-svg rect { stroke: var(--page); stroke-width: 2 } svg .span { fill: var(--span) } svg .publish { fill: var(--publish) }
-svg .commit { stroke: var(--commit); stroke-width: 2 } svg .kill { stroke: var(--kill); stroke-width: 2.5 }
-svg .checkpoint { stroke: var(--kill); stroke-width: 2; stroke-dasharray: 3 3 }
-svg .start { stroke: var(--good); stroke-width: 2 }
+svg rect { stroke: var(--page); stroke-width: 2 }
 .numbers { display: flex; flex-wrap: wrap; gap: 1rem 3rem; margin: 1.2rem 0 1.6rem } .numbers dt { color: var(--soft) }
 .numbers dd { margin: 0 } .numbers strong { display: block; font-size: 2.4rem; line-height: 1.2 }
 summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }

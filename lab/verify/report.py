@@ -40,9 +40,8 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.notebook import table
 
 STYLE = """
-:root { --held: #1a7f37; --loss: #9a6700; --duplicates: #0969da; --wrong: #d1242f; --on-tile: #ffffff; }
-@media (prefers-color-scheme: dark) { :root { --held: #56d364; --loss: #e3b341; --duplicates: #6ea8fe;
-  --wrong: #ff6b6b; --on-tile: #0d1117; } }
+:root { --held: var(--good); --loss: var(--warn); --duplicates: var(--link); --wrong: var(--bad);
+  --on-tile: var(--page) }
 body { max-width: 1400px } .legend li { break-inside: avoid; padding-left: 1.8rem; text-indent: -1.8rem }
 .legend .tile { text-indent: 0 }
 .matrix th, .matrix td { padding: .15rem .25rem; border: 1px solid var(--line); text-align: center;

@@ -20,8 +20,8 @@ TIMELINE_STYLE = """
 .lanes .rows { fill: var(--commit) } .lanes .offsets { fill: none; stroke: var(--commit); stroke-width: 2.5 }
 .lanes .pipeline, .lanes .broker { stroke: var(--good); stroke-width: 3 }
 .lanes .checkpoint { stroke: var(--ink); stroke-width: 2; stroke-dasharray: 2 2 }
-.lanes .crash { stroke: var(--kill); stroke-width: 1.5; stroke-dasharray: 5 3 }
-.lanes .fault { fill: none; stroke: var(--kill); stroke-width: 3 }
+.lanes .crash { stroke: var(--bad); stroke-width: 1.5; stroke-dasharray: 5 3 }
+.lanes .fault { fill: none; stroke: var(--bad); stroke-width: 3 }
 """
 
 
