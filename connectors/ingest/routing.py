@@ -37,8 +37,7 @@ from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.sinks.dead_letters import TABLE, TOPIC
 from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, PROTOBUF, RESTART
 from sparkonce.connectors.values.registered import columns_of_latest, resolved
-from sparkonce.kafka.client.producer_settings import PRODUCER
-from sparkonce.kafka.client.settings import READER
+from sparkonce.kafka.client.producer_settings import of_producer
 from sparkonce.offset_store.by_topic import TOPIC_KEY, TopicNames, placeholders
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
@@ -318,7 +317,7 @@ class Route:
             "deadLetters": letters,
             SQL: given.sql if self._direct else None,
         }
-        kafka = _of_producer(settings.client) if letters and letters.startswith(TOPIC) else {}
+        kafka = of_producer(settings.client) if letters and letters.startswith(TOPIC) else {}
         return {**settings.storage_options, **kafka, **_set(chosen), **given.sink}
 
 
@@ -454,12 +453,6 @@ def _check_start(given: IngestTable) -> None:
             f"{other or 'starting_offsets'} cannot be combined with topic_pattern and a table for each topic: a topic "
             "that is created later must be read from its first record. Leave it out (earliest), or name the topics"
         )
-
-
-def _of_producer(client: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that a producer has too."""
-    of_readers = {*READER.settings, *READER.without_effect} - {*PRODUCER.settings, *PRODUCER.without_effect}
-    return {name: value for name, value in client.items() if name.removeprefix(KAFKA_PREFIX) not in of_readers}
 
 
 def _mode(given: IngestTable) -> tuple[bool, str]:

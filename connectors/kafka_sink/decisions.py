@@ -29,6 +29,7 @@ from sparkonce.kafka.client.client import EARLIEST, Client
 from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.metadata import Leader, MissingTopicError, leader_of
 from sparkonce.kafka.client.retry import retry
+from sparkonce.kafka.client.topic_creation import create_topic
 from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.compression import Compression
@@ -54,8 +55,6 @@ MAX_FETCH_VERSION = 12
 """The last version that names topics; ids bring nothing here."""
 MAX_PRODUCE_VERSION = 11
 MAX_FETCH_BYTES = 4 << 20
-CREATE_WITH_DEFAULT_FACTOR_FROM = 4
-"""From this version of CreateTopics on the broker chooses the replication factor (KIP-464)."""
 CLEANUP_POLICY = "cleanup.policy"
 TOPIC_RESOURCE = 2
 """A topic, among the kinds of resources that DescribeConfigs serves."""
@@ -225,26 +224,7 @@ class DecisionLog:
         return self.app_id
 
     def _create(self) -> None:
-        connection = self.client.any_connection()
-        version = connection.version(ApiKey.CREATE_TOPICS)
-        codec = apis.request_class(ApiKey.CREATE_TOPICS).CreatableTopic
-        factor = -1 if version >= CREATE_WITH_DEFAULT_FACTOR_FROM else 1
-        configs = [
-            codec.CreatableTopicConfig(version=version, name=name, value=value) for name, value in TOPIC_CONFIGS.items()
-        ]
-        topic = codec(
-            version=version,
-            name=self.topic,
-            num_partitions=1,
-            replication_factor=factor,
-            assignments=[],
-            configs=configs,
-        )
-        answer = self.client.ask(
-            connection, ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=30_000, validate_only=False
-        )
-        (result,) = answer.topics
-        code = ErrorCode.of(result.error_code)
+        code, message = create_topic(self.client, self.topic, 1, configs=TOPIC_CONFIGS)
         if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
             raise DecisionTopicError(
                 f"exactly-once keeps its decisions in the topic {self.topic!r}, which does not exist, and this user "
@@ -252,7 +232,7 @@ class DecisionLog:
                 "and WRITE on it; or name another topic with the option decisionTopic"
             )
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise KafkaError(code, f"create the topic {self.topic}: {result.error_message or ''}")
+            raise KafkaError(code, f"create the topic {self.topic}: {message}")
         if code is ErrorCode.NONE:
             _log.info("kafka_once: created the topic %s, compacted, for decisions", self.topic)
 

@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -84,21 +84,31 @@ def _send(
         DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError: if they cannot
             be written.
     """
+    with opened_producer(connecting, sending, options.topic, "sparkonce send") as producer:
+        key = None if options.key is None else os.fsencode(options.key)
+        try:
+            for values in _lines() if options.value is None else [[os.fsencode(each) for each in options.value]]:
+                write(producer, options.topic, key, values, options.partition)
+        finally:
+            written.append(producer.rows)
+
+
+@contextmanager
+def opened_producer(
+    connecting: ClientSettings, sending: ProducerSettings, topic: str, named: str
+) -> Iterator[Producer]:
+    """Open an idempotent producer for a topic. Raises LookupError, KafkaError, OSError or TransactionError."""
     from sparkonce.connectors.kafka_sink.producer import Producer, pool
     from sparkonce.connectors.kafka_sink.topics import Topics
     from sparkonce.connectors.kafka_sink.transactions import TransactionClient
     from sparkonce.kafka.client.client import Client
 
-    with closing(pool), closing(Client(connecting, "sparkonce send")) as client:
+    with closing(pool), closing(Client(connecting, named)) as client:
         topics = Topics(client)
-        topics.partition_count(options.topic)  # what is wrong with brokers or topic is said by this
+        topics.partition_count(topic)  # what is wrong with brokers or topic is said by this
         identity = TransactionClient(client).init_producer_id(None, sending.transaction_timeout_ms)
         with closing(Producer(client, sending, identity, topics=topics)) as producer:
-            try:
-                for values in _lines() if options.value is None else [[os.fsencode(each) for each in options.value]]:
-                    _write(producer, options, values)
-            finally:
-                written.append(producer.rows)
+            yield producer
 
 
 def _lines() -> Iterator[Sequence[bytes]]:
@@ -110,18 +120,19 @@ def _lines() -> Iterator[Sequence[bytes]]:
     yield [rest] if rest else []
 
 
-def _write(producer: Producer, options: argparse.Namespace, values: Sequence[bytes]) -> None:
-    """Write values, and wait until they are acknowledged."""
+def write(
+    producer: Producer, topic: str, key: bytes | None, values: Sequence[bytes | None], wanted: int | None = None
+) -> None:
+    """Write values, and wait until they are acknowledged; ``wanted`` is the partition, if that is not the key's."""
     from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
     from sparkonce.kafka.protocol.records import Record, encode_batch
 
     if not values:
         return
-    key = None if options.key is None else os.fsencode(options.key)
     now_ms = time.time_ns() // 1_000_000
     records = [Record(key, value, now_ms) for value in values]
-    partition = _partition(options.partition, key, producer.topics.partition_count(options.topic, options.partition))
-    producer.send([EncodedBatch(options.topic, partition, len(records), encode_batch(records))])
+    partition = _partition(wanted, key, producer.topics.partition_count(topic, wanted))
+    producer.send([EncodedBatch(topic, partition, len(records), encode_batch(records))])
     producer.flush()
 
 

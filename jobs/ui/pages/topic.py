@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sparkonce.jobs.ui.kafka.changing import send_message
 from sparkonce.jobs.ui.kafka.state import TopicState
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
+from sparkonce.jobs.ui.pages.forms import changeable, number_of
 from sparkonce.jobs.ui.site import Site
 
 AT_ONCE = 250
@@ -41,4 +43,13 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     }
 
 
-TOPIC = Page("/topics/{topic}", "Topic", "topic.html", _data)
+def _send(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str:
+    options, name = changeable(site), asked.path["topic"]
+    topic_of(site, name)  # so that it is not created by this
+    text = form.get("value", "").replace("\r\n", "\n")  # browsers send lines of a form with both
+    key, value = form.get("key", ""), None if "null" in form else text.encode()
+    send_message(options, name, key.encode() or None, value, number_of(form, "partition"))
+    return f"Sent to {name}."
+
+
+TOPIC = Page("/topics/{topic}", "Topic", "topic.html", _data, actions={"send": _send})

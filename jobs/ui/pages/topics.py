@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sparkonce.jobs.ui.kafka.changing import make_topic
 from sparkonce.jobs.ui.kafka.state import GroupState
-from sparkonce.jobs.ui.page import Page, PageRequest, part
+from sparkonce.jobs.ui.page import Page, PageRequest, RefusedError, part
+from sparkonce.jobs.ui.pages.forms import changeable, number_of
 from sparkonce.jobs.ui.site import Site
 
 AT_ONCE = 200
@@ -46,4 +48,13 @@ def _readers(groups: Iterable[GroupState]) -> Mapping[str, list[GroupState]]:
     return found
 
 
-TOPICS = Page("/topics", "Topics", "topics.html", _data, menu="Topics")
+def _create(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
+    options, name = changeable(site), form.get("topic", "").strip()
+    if not name:
+        raise RefusedError("Write the topic's name.")
+    partitions = number_of(form, "partitions")
+    make_topic(options, name, -1 if partitions is None else partitions)
+    return f"Created the topic {name}."
+
+
+TOPICS = Page("/topics", "Topics", "topics.html", _data, menu="Topics", actions={"create": _create})

@@ -150,6 +150,12 @@ PRODUCER = SettingTable(
 """All settings of a producer."""
 
 
+def of_producer(options: Mapping[str, str]) -> dict[str, str]:
+    """Return a reader's options without the settings that no producer has."""
+    of_readers = {*READER.settings, *READER.without_effect} - {*PRODUCER.settings, *PRODUCER.without_effect}
+    return {name: value for name, value in options.items() if name.removeprefix(KAFKA_PREFIX) not in of_readers}
+
+
 def read_producer(options: Mapping[str, str], keeping: str | None) -> tuple[ClientSettings, ProducerSettings]:
     """Read a producer's settings among ``options``, whose names begin with ``kafka.``; others are ignored.
 

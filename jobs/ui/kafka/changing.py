@@ -1,0 +1,48 @@
+"""What pages may change in a cluster, if that is allowed: send a message, create a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+from sparkonce.connectors.kafka_sink.producer import DeliveryRefusedError, RecordTooLargeError
+from sparkonce.connectors.kafka_sink.transactions import TransactionError
+from sparkonce.jobs.cli.send import opened_producer, write
+from sparkonce.jobs.ui.errors import RefusedError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.producer_settings import of_producer, read_producer
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.client.topic_creation import create_topic
+from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError
+
+NAMED = "sparkonce ui"
+
+
+def send_message(
+    options: Mapping[str, str], topic: str, key: bytes | None, value: bytes | None, partition: int | None
+) -> None:
+    """Send a message to a topic that exists. Raises RefusedError if it is not written for certain."""
+    connecting, sending = read_producer(of_producer(options), NAMED)
+    try:
+        with opened_producer(connecting, sending, topic, NAMED) as producer:
+            write(producer, topic, key, [value], partition)
+    except (DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError) as error:
+        raise RefusedError(f"It may not be written: {str(error).removeprefix('kafka_once: ')}.") from error
+
+
+def make_topic(options: Mapping[str, str], name: str, partitions: int) -> None:
+    """Create a topic, replicated as the brokers do by default. Raises RefusedError if it is not created."""
+    with closing(Client(read_settings(options), NAMED)) as client:
+
+        def attempt() -> tuple[ErrorCode, str]:
+            code, message = create_topic(client, name, partitions)
+            if code in RETRIABLE:
+                raise KafkaError(code, f"create the topic {name}: {message}")
+            return code, message
+
+        try:
+            code, message = client.retry(f"create the topic {name}", attempt)
+        except (KafkaError, OSError) as error:
+            raise RefusedError(f"{error}.") from error
+    if code is not ErrorCode.NONE:
+        raise RefusedError(f"The brokers refuse it: {code.name}{f' ({message})' if message else ''}.")
