@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where their data lives (default: removed at the end)")
     parser.add_argument("--allow-faults", action="store_true", help="let pages kill and disturb these brokers")
-    parser.add_argument("--allow-changes", action="store_true", help="let pages move offsets, create topics and send messages")
+    parser.add_argument(
+        "--allow-changes", action="store_true", help="let pages move offsets, create topics and send messages"
+    )
     add_registry(parser)
     parser.add_argument(
         "--table", metavar="TABLE", action="append", default=[], help="path or URI of a Delta table; repeatable"

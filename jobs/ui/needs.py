@@ -26,7 +26,7 @@ LATE_S = 10.0
 GROWS = 1.0
 """The growth of a lag, in offsets per second, that counts as one."""
 PAST_MS = 24 * 3_600_000
-"""The end of a query that another one has gone on for is shown for so long."""
+"""A query that was fenced is named for so long, if another one goes on in its place."""
 
 
 class Severity(IntEnum):
@@ -97,19 +97,18 @@ def _queries(seen: Seen) -> Iterator[Need]:
     for each in seen.pipelines:
         subject, link = f"Query {each.name}", f"/pipelines/{each.query_id}"
         is_followed = any(other.is_newer for other in each.others)
-        is_past = is_followed and seen.now_ms - (each.last_ms or 0) > PAST_MS
         if each.beyond:
             logs = ", ".join(sorted({row.topic for row in each.beyond}))
             why = f"The log of {logs} ends before the offset that the query has committed: it was made anew, or cut."
             remedy = "Compare the offsets with the log; Recovery in the documentation has each case."
             yield Need(Severity.WRONG, subject, "has read what is gone", why, remedy, link, _offsets(each, seen))
-        if each.state.word == FENCED and not is_past:
+        if each.state.word == FENCED and not (is_followed and seen.now_ms - (each.last_ms or 0) > PAST_MS):
             remedy = (
                 "Stop one of the two drivers. To go on with the one that was fenced, start it with a new checkpoint "
                 "when the other has ended."
             )
             yield Need(Severity.STOPPED, subject, "was fenced", each.state.why, remedy, link, _offsets(each, seen))
-        elif each.state.word == FAILED and not is_past:
+        elif each.state.word == FAILED and not is_followed:
             remedy = f"Do what the error says, and start it again{_with_checkpoint(each)}: it goes on where it was."
             yield Need(Severity.STOPPED, subject, "has failed", each.state.why, remedy, link)
         elif each.state.word == STOPPED and each.lag and not is_followed:

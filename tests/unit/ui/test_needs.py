@@ -96,6 +96,8 @@ def test_a_query_that_another_one_went_on_for_is_left_alone(query: Query, tmp_pa
     assert [(each.subject, each.what) for each in needs(seen) if each.link == "/pipelines/q"] == [
         ("Query app", "was fenced")
     ]
+    failed = seen_of(again, run=RunState.FAILED, end=99)
+    assert [each for each in needs(failed) if each.link == "/pipelines/q"] == []
     later = replace(seen, now_ms=seen.now_ms + PAST_MS + 1)
     assert [each for each in needs(later) if each.link == "/pipelines/q"] == []
 
