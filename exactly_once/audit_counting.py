@@ -160,9 +160,9 @@ def judge_rows(rows: RowCounts, expect_all: bool) -> Iterator[Finding]:
             )
             yield Finding(Problem.DUPLICATED, message)
         if count.missing:
-            why = "" if expect_all else " (a filter of the query, or a transaction's markers, leave offsets out too)"
+            why = " (a filter of the query, dead letters, or a transaction's markers, leave offsets out too)"
             missing = f"{counted(count.missing, 'offset')} without a row"
-            message = f"{where}: {missing}, at {_stretches(count, duplicated=False)}{why}"
+            message = f"{where}: {missing}, at {_stretches(count, duplicated=False)}{'' if expect_all else why}"
             yield Finding(Problem.MISSING if expect_all else Problem.MISSING_ALLOWED, message)
 
 

@@ -23,6 +23,10 @@ SHOWN_PARTITIONS = 50
 """The number of partitions in the text; JSON has all."""
 
 
+_IN_SUMMARY = frozenset({Problem.GAP, Problem.OVERLAP})
+"""The errors that the last line counts one by one."""
+
+
 class Verdict(Enum):
     """The verdict of an audit."""
 
@@ -67,10 +71,11 @@ class Examined:
         """The last line."""
         counts = self.report.counts
         warnings = sum(count for problem, count in counts.items() if problem.is_warning)
+        others = sum(count for problem, count in counts.items() if problem.is_error and problem not in _IN_SUMMARY)
         return (
             f"AUDIT commits={self.report.tally.commits} partitions={len(self.report.chains)} "
             f"gaps={counts.get(Problem.GAP, 0)} overlaps={counts.get(Problem.OVERLAP, 0)} "
-            f"warnings={warnings} verdict={self.verdict.value}"
+            f"warnings={warnings} {f'others={others} ' if others else ''}verdict={self.verdict.value}"
         )
 
     @property
@@ -115,7 +120,7 @@ def as_text(examined: Examined) -> Iterator[str]:
             yield from (f"  {line}" for line in _findings(report, found))
     bad = examined.first_bad
     if bad is not None:
-        yield "\nFirst bad commit: " + (sentence(bad) if bad.commit else f"none; [{bad.problem.value}] {bad.message}")
+        yield "\nFirst bad commit: " + (sentence(bad) if bad.commit else "none, each for itself is right")
     if examined.verdict is Verdict.UNPROVEN and not report.has_ranges:
         yield "\nNot proven: no kept commit of a batch moved offsets, so there is no range to examine."
     yield ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from urllib.parse import quote
 
+from sparkonce.connectors.lag.runs import RunState
 from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, Why
 from sparkonce.jobs.cli.housekeeping.transactions_report import loss_text, meaning, partitions_text
@@ -111,15 +112,20 @@ def _queries(seen: Seen) -> Iterator[Need]:
         elif each.state.word == FAILED and not is_followed:
             remedy = f"Do what the error says, and start it again{_with_checkpoint(each)}: it goes on where it was."
             yield Need(Severity.STOPPED, subject, "has failed", each.state.why, remedy, link)
-        elif each.state.word == STOPPED and each.lag and not is_followed:
+        elif each.state.word == STOPPED and each.lag and not is_followed and not _has_ended(each):
             why = f"{each.state.why[0].upper()}{each.state.why[1:]}; {counted(each.lag, 'offset')} wait."
-            remedy = f"Start it again{_with_checkpoint(each)}: it goes on where it was."
+            remedy = f"Start it again{_with_checkpoint(each)}, unless its next run is due: it goes on where it was."
             what = "has stopped" if each.state.is_certain else "seems to have stopped"
             yield Need(Severity.STOPPED, subject, what, why, remedy, link)
         elif each.trend > GROWS and (each.lag_s or 0.0) > LATE_S:
             why = f"{counted(each.lag or 0, 'offset')} wait, {each.trend:,.0f} more each second."
             remedy = "Give it more cores or partitions; the page of the query shows which partitions lag."
             yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
+
+
+def _has_ended(pipeline: Pipeline) -> bool:
+    """Whether a query has ended without an error, as jobs with a schedule do, and nobody has to act."""
+    return pipeline.state.is_certain and pipeline.run is not None and pipeline.run.state is RunState.ENDED
 
 
 def _topics(cluster: ClusterState) -> Iterator[Need]:

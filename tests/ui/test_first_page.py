@@ -102,11 +102,11 @@ def test_tables_sort_and_stay_sorted(system: System, page: Page) -> None:
     def order() -> list[str]:
         return [(each.get_attribute("href") or "").rpartition("/")[2] for each in links.all()]
 
-    batch = page.get_by_role("button", name="Batch")
+    batch = page.get_by_role("button", name="Last batch")
     queries["a"].write(1, [{"v": 2}])
     batch.click()
     expect(links.first).to_have_attribute("href", "/pipelines/a")
-    expect(page.locator("th[aria-sort=descending]")).to_have_text("Batch")
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Last batch")
     for number in (1, 2):
         queries["b"].write(number, [{"v": 2}])
     expect(links.first).to_have_attribute("href", "/pipelines/b")

@@ -73,7 +73,14 @@ def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
         stored = stored.of(options.app_id)
     if options.starting_offsets:
         return _show_starting_offsets(options, stored)
-    document = as_document(opened, stored, _broker_view(options, stored))
+    unreachable: Exception | None = None
+    try:
+        view = _broker_view(options, stored)
+    except (OSError, KafkaError) as error:
+        if options.json:
+            raise
+        view, unreachable = None, error  # what the table has is shown all the same
+    document = as_document(opened, stored, view)
     if options.json:
         print(json.dumps(document, indent=2, ensure_ascii=False))
         return 0
@@ -82,6 +89,9 @@ def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
         print("no offsets of sparkonce are stored" + (f" for appId {options.app_id}" if options.app_id else ""))
     for line in as_text(document):
         print(line)
+    if unreachable is not None:
+        sys.stdout.flush()
+        raise unreachable
     return 0
 
 

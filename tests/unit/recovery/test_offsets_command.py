@@ -62,6 +62,18 @@ def test_show(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[5].startswith(f"  query {QUERY}: last batch 2 (version 3, ")
 
 
+def test_show_without_the_brokers_has_what_the_table_has(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--bootstrap-servers", "127.0.0.1:1", "--kafka", "socket.connection.setup.timeout.ms=50")
+    assert offsets("show", pipeline.path, *words) == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[3].split()[:5] == [SOURCE, "shop.orders", TOPIC_ID, "0", "30"]
+    assert shown.err.startswith("sparkonce offsets show: no answer from Kafka at 127.0.0.1:1")
+    assert offsets("show", pipeline.path, "--json", *words) == 1
+    assert capsys.readouterr().out == ""
+
+
 def test_show_of_a_table_without_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Pipeline.create(tmp_path / "table")
     assert offsets("show", tmp_path / "table") == 0

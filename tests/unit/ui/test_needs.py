@@ -81,9 +81,24 @@ def test_a_fenced_query(query: Query) -> None:
 
 
 def test_a_query_that_stopped_while_records_wait(query: Query) -> None:
-    need = only(needs(seen_of(query, run=RunState.ENDED, end=25)))
-    assert need.what == "has stopped"
+    need = only(needs(seen_of(query, end=25, later_ms=10**8)))
+    assert need.what == "seems to have stopped"
     assert "15 offsets wait" in need.why
+    assert "unless its next run is due" in need.remedy
+
+
+def test_a_job_that_ended_in_order_waits_for_its_next_run(query: Query) -> None:
+    assert needs(seen_of(query, run=RunState.ENDED, end=25)) == []
+
+
+def test_a_query_whose_driver_was_killed(query: Query) -> None:
+    seen = seen_of(query, run=RunState.RUNNING, end=25)
+    (pipeline,) = seen.pipelines
+    assert pipeline.run is not None
+    killed = replace(pipeline, run=replace(pipeline.run, began="another process"))
+    need = only(needs(replace(seen, pipelines=[killed])))
+    assert need.what == "has stopped"
+    assert "has ended without reporting it; 15 offsets wait" in need.why
 
 
 def test_a_query_that_another_one_went_on_for_is_left_alone(query: Query, tmp_path: Path) -> None:
