@@ -158,9 +158,7 @@ class Auditor:
         self._first_version = 0
         """The oldest kept commit."""
         self._with_offsets: set[str] = set()
-        self._names = Names()
-        self._findings = Findings()
-        self._tally = Tally()
+        self._names, self._findings, self._tally = Names(), Findings(), Tally()
 
     def add(self, commit: LogCommit) -> None:
         """Check the next commit against the earlier ones."""
@@ -170,7 +168,9 @@ class Auditor:
         if self._tally.commits == 0:
             self._first_version = commit.version
         self._tally.commits += 1
-        if commit.entry.batch is not None and self._scope.has_app(commit.entry.batch.record.app_id):
+        if commit.entry.batch is None:
+            self._names.pass_over(commit)
+        elif self._scope.has_app(commit.entry.batch.record.app_id):
             self._names.add(commit, self._written, is_known=self._kept is None)
         self._check(commit, CommitName.of(commit))
         self._written.update(commit.transactions)

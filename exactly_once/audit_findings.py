@@ -28,6 +28,8 @@ class Problem(Enum):
     BATCH_ID = "batch-id-goes-back"
     TXN_MISMATCH = "txn-mismatch"
     """The ``txn`` actions of a commit do not match its record."""
+    BATCH_TWICE = "batch-twice"
+    """Delta's own sink had written the batch, with the same checkpoint, and it was written again."""
     ATTEMPT_TWICE = "attempt-twice"
     HALVES_DIFFER = "halves-differ"
     """The two commits of one attempt cover different ranges."""

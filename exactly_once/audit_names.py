@@ -31,6 +31,17 @@ class Names:
     """For each application whose first batch was seen: the partitions that begin late."""
     _sources: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """For each query of an application: its sources."""
+    _by_others: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """For each transaction id of another writer: its number, and the version that has it."""
+    _twice: list[Finding] = field(default_factory=list)
+    """Batches that another writer had written."""
+
+    def pass_over(self, commit: LogCommit) -> None:
+        """Note a commit that is no batch of ours: Delta's own sink names its batches by the query's id."""
+        to = commit.entry.restored_to
+        if to is not None:  # what was written after that version is gone
+            self._by_others = {each: known for each, known in self._by_others.items() if known[1] <= to}
+        self._by_others |= {each: (number, commit.version) for each, number in commit.others.items()}
 
     def add(self, commit: LogCommit, before: Mapping[str, int], *, is_known: bool) -> None:
         """Add a batch, before which these transaction ids were stored; ``is_known``: these are all."""
@@ -42,12 +53,20 @@ class Names:
         self._sources.setdefault((app_id, batch.record.query_id), set()).update(
             source for source, _ in batch.record.moved
         )
+        number, version = self._by_others.get(batch.record.query_id, (-1, 0))
+        if has_rows and number >= batch.record.batch_id and not commit.removed_files:
+            message = (
+                f"batch {batch.record.batch_id} was written before, by Delta's own sink, which had written up to batch "
+                f"{number} of the query in version {version}: its rows are there twice"
+            )
+            self._twice.append(Finding(Problem.BATCH_TWICE, message, CommitName.of(commit)))
         if app_id not in self._late and Writes.OFFSETS in batch.writes:
             is_checked = not is_known or FIRST_TXN_ID in commit.transactions
             self._late[app_id] = [] if is_checked else _begins_late(batch.record, CommitName.of(commit), before)
 
     def judge(self, chains: Sequence[Chain], stored: Mapping[str, int]) -> Iterator[Finding]:
         """Yield the problems, given all chains and the stored transaction ids."""
+        yield from self._twice
         yield from self._covered_twice(chains, stored)
         for app_id, late in sorted(self._late.items()):
             if self._rows[app_id] and meant_txn_id(app_id, BEGINS_LATE) not in stored:

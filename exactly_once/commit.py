@@ -257,7 +257,8 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
         others = result.others(record, new, keeps_offsets=result is snapshot)
     cut = [key for key, extent in record.moved.items() if extent.cut_from is not None]
     epochs = snapshot.epochs(cut) if cut else {}
-    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others, epochs)
+    by_delta = result.written_by_delta(record.query_id)
+    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others, epochs, by_delta)
 
 
 def _has_every_batch(snapshot: Snapshot, batch: Batch) -> bool:

@@ -9,8 +9,9 @@ So the batch id is compared first, then what the batch was, then the offsets, in
    of the last batch of a query without state, and of `kafka_once` alone, the offsets are enough if no fingerprint is
    stored, since an earlier version of sparkonce wrote it: if all that it moves ends where it is stored, a `Replay`;
 2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
-3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it; unless the query's
-   last batch is, in the checkpoint, another one of that number: `DivergedPredecessor`;
+3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it; unless Delta's own
+   sink, from which the query moved here with its checkpoint, has written a batch of that number: `WrittenByDelta`; or
+   the query's last batch is, in the checkpoint, another one of that number: `DivergedPredecessor`;
 4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyWritten`; unless it
    also reads other sources, whose rows of this batch are unknown: `ForeignRowsUnknown`;
 5. anything else: `Mismatch`, an overlap or a gap.
@@ -77,6 +78,8 @@ class Stored:
     none, and for other stores."""
     epochs: Mapping[PartitionKey, int] = field(default_factory=dict)
     """The leader epoch of the record before the stored offset, where it is known and the log was truncated."""
+    by_delta: int | None = None
+    """The last batch of the query that Delta's own sink has written to the table; None if none."""
 
     def precedes(self, key: PartitionKey, extent: OffsetRange) -> bool:
         """Whether a range follows the stored offset, or none is stored."""
@@ -191,6 +194,13 @@ class BeginsLate:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenByDelta:
+    """Delta's own sink has written this batch of the query, or a later one."""
+
+    last_batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignRowsUnknown:
     """The first partition of a batch whose range is written, but whose rows of other sources may not be."""
 
@@ -209,6 +219,7 @@ Refused = (
     | PartitionNotStored
     | CoveredByAnother
     | BeginsLate
+    | WrittenByDelta
     | ForeignRowsUnknown
 )
 Decision = Fresh | Replay | AlreadyWritten | Refused
@@ -229,6 +240,8 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     at_start = {key: stored.precedes(key, extent) for key, extent in compared.items()}
     skipping = None if query_is_known else _partition_not_stored(stored, record)
     if all(at_start.values()):
+        if stored.by_delta is not None and stored.by_delta >= record.batch_id:
+            return WrittenByDelta(stored.by_delta)
         if stored.last_batch_id is not None and stored.is_other:
             return DivergedPredecessor(stored.last_batch_id)
         if stored.due is not None and record.batch_id > stored.due:

@@ -22,6 +22,7 @@ from sparkonce.exactly_once.decision import (
     Refused,
     ReusedBatchId,
     StatefulRestart,
+    WrittenByDelta,
 )
 from sparkonce.exactly_once.errors import (
     DeliveryError,
@@ -73,7 +74,9 @@ def fenced(
     decision: Decision, batch: Batch, snapshot: Snapshot, planned_version: int, store: StoreName
 ) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
-    found_first = StatefulRestart | MissingPredecessor | DivergedPredecessor | CoveredByAnother | BeginsLate
+    found_first = (
+        StatefulRestart | MissingPredecessor | DivergedPredecessor | CoveredByAnother | BeginsLate | WrittenByDelta
+    )
     if isinstance(decision, found_first) or (isinstance(decision, Mismatch) and not decision.is_overlap):
         return refusal(decision, batch, snapshot, store)
     return FencedError(
@@ -94,6 +97,8 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
         return _diverged_predecessor(decision, batch, snapshot, store)
     if isinstance(decision, BeginsLate):
         return _begins_late(decision, batch)
+    if isinstance(decision, WrittenByDelta):
+        return _written_by_delta(decision, batch)
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
@@ -254,6 +259,18 @@ def _begins_late(decision: BeginsLate, batch: Batch) -> OffsetMismatchError:
         f"If these rows are to be in {store.name}, start with a new checkpointLocation, which begins at "
         "startingOffsets; or name the table, and the appId, that the checkpoint belongs to. If they are to be left "
         "out, set beginsLate=true on the sink"
+    )
+
+
+def _written_by_delta(decision: WrittenByDelta, batch: Batch) -> OffsetMismatchError:
+    record = batch.record
+    return OffsetMismatchError(
+        f"{batch} is in the table already: Delta's own sink has written batch {decision.last_batch} of this query, as "
+        "the table's transaction identifiers say, and the query was stopped before its checkpoint had that. Written "
+        "again, its rows would be there twice. Store where they end, with the checkpoint of the query, then start with "
+        "a new checkpointLocation, and with offsetStore=delta:<path of this table> and this appId on the source: "
+        f"sparkonce offsets set <table> --from-checkpoint <checkpoint> --app-id {record.app_id} "
+        "--bootstrap-servers <host:port> (docs/moves.md)"
     )
 
 

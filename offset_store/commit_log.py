@@ -13,7 +13,7 @@ a round trip, a few are fetched ahead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
 
@@ -45,6 +45,8 @@ class LogCommit:
     """Data files that it removed or replaced with a change of the rows; compaction changes none."""
     added_files: tuple[str, ...] = ()
     """Paths of the data files that it added, if requested."""
+    others: Mapping[str, int] = field(default_factory=dict)
+    """The ``txn`` actions with ids of other writers, such as Delta's own sink."""
 
     @property
     def version(self) -> int:
@@ -144,7 +146,8 @@ def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
     damage = actions[DAMAGE][0]["what"] if actions[DAMAGE] else None
     removed = sum(1 for each in actions["remove"] if each.get("dataChange", True))
     added = tuple(str(each["path"]) for each in actions.get("add", ()))
-    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY), damage, removed, added)
+    unreadable = None if known else info.get(COMMIT_INFO_KEY)
+    return LogCommit(entry, transactions, unreadable, damage, removed, added, _others(actions["txn"]))
 
 
 def _first_damage(log: DeltaLog) -> str | None:
@@ -162,6 +165,10 @@ def _first_damage(log: DeltaLog) -> str | None:
         if damage:
             return f"version {version} in {log.folder}: {damage[0]['what']}"
     return None
+
+
+def _others(transactions: Iterable[Action]) -> dict[str, int]:
+    return {txn["appId"]: int(txn["version"]) for txn in transactions if not txn["appId"].startswith(PREFIX + "/")}
 
 
 def _ours(transactions: Iterable[Action]) -> dict[str, int]:

@@ -99,6 +99,10 @@ class Snapshot(ABC):
         """
         return None
 
+    def written_by_delta(self, query_id: str) -> int | None:  # noqa: ARG002
+        """Return the last batch of a query that Delta's own sink has appended, which names its batches by query."""
+        return None
+
     def can_record(self, record: BatchRecord) -> bool:  # noqa: ARG002
         """Whether it can record this batch, so that a replay of it is recognized."""
         return True

@@ -125,6 +125,10 @@ class ResultSnapshot(DeltaSnapshot):
         found = other_apps(self.state.transactions, batch, new, keeps_offsets=keeps_offsets)
         return replace(found, may_cover_twice=COVERED_TWICE in self.meant, may_begin_late=BEGINS_LATE in self.meant)
 
+    def written_by_delta(self, query_id: str) -> int | None:
+        """See `Snapshot.written_by_delta`. Rows that a batch replaces are not there twice."""
+        return None if self.replace else self.look_up(query_id)
+
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """See `DeltaSnapshot.transactions`; also what is intended, once, for audits."""
         ids = (meant_txn_id(commit.record.app_id, what) for what in self.meant or ())

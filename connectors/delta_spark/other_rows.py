@@ -22,15 +22,23 @@ class OtherRows:
     stores: tuple[DeltaOffsetStore, ...]
     may_cover_twice: bool
 
+    def written_by_delta(self, query_id: str) -> int | None:
+        """See `Snapshot.written_by_delta`. Raises OffsetStoreError if a log cannot be read."""
+        return self._transactions().get(query_id)
+
     def look(self, batch: BatchRecord, new: Collection[PartitionKey]) -> OtherApps:
         """Return what others have of partitions of which the batch's application has stored nothing.
 
         Raises:
             OffsetStoreError: if a log cannot be read.
         """
+        found = other_apps(self._transactions(), batch, new)
+        return replace(found, may_cover_twice=self.may_cover_twice, may_begin_late=True)
+
+    def _transactions(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for store in self.stores:
             with suppress(StoreMissingError):
                 for txn_id, at in store.snapshot_unchecked().state.transactions.items():
                     found[txn_id] = max(at, found.get(txn_id, at))
-        return replace(other_apps(found, batch, new), may_cover_twice=self.may_cover_twice, may_begin_late=True)
+        return found

@@ -180,6 +180,10 @@ class PlainSnapshot(SnapshotWithoutOffsets):
         """See `Snapshot.others`."""
         return None if self.other_rows is None else self.other_rows.look(batch, new)
 
+    def written_by_delta(self, query_id: str) -> int | None:
+        """See `Snapshot.written_by_delta`."""
+        return None if self.other_rows is None else self.other_rows.written_by_delta(query_id)
+
     def commit(self, commit: Commit[FileT]) -> None:
         """Write a batch's rows; the one file is the batch's DataFrame."""
         assert commit.writes == Writes.ROWS, "offsets do not go into the result"

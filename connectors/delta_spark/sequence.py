@@ -94,6 +94,9 @@ class RowsOfOthers(Protocol):
     def look(self, batch: BatchRecord, new: Collection[PartitionKey]) -> OtherApps:
         """Return what they have of partitions of which the batch's application has stored nothing."""
 
+    def written_by_delta(self, query_id: str) -> int | None:
+        """See `Snapshot.written_by_delta`."""
+
 
 class IntentSnapshot(Protocol):
     """The table of offsets at one version; writes are rejected if another driver wrote or confirmed an intent since."""
@@ -239,6 +242,10 @@ class NumberedSnapshot(Snapshot):
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:  # noqa: ARG002
         """See `Snapshot.others`."""
         return None if self.table.other_rows is None else self.table.other_rows.look(batch, new)
+
+    def written_by_delta(self, query_id: str) -> int | None:
+        """See `Snapshot.written_by_delta`."""
+        return None if self.table.other_rows is None else self.table.other_rows.written_by_delta(query_id)
 
     def commit(self, commit: Commit[FileT]) -> None:
         """Write a batch's rows and move its offsets; the one file is the batch's DataFrame.

@@ -77,7 +77,7 @@ def test_what_the_brokers_refuse_is_said(kafka: Any, changing: UiServer, browser
     [("topics", {"action": "create", "topic": "sneaked"}), ("topics/here", {"action": "send", "value": "sneaked"})],
 )
 def test_pages_that_may_change_nothing_do_not(
-    kafka: Any, ui: UiServer, page: Page, path: str, form: dict[str, str]
+    kafka: Any, ui: UiServer, page: Page, path: str, form: dict[str, str | float | bool]
 ) -> None:
     create_topic(kafka.bootstrap_servers, "here") if path.endswith("here") else None
     page.goto(f"{ui.url}{path}")

@@ -36,7 +36,8 @@ DEADLINE_S = 30
 BATCHES = 5
 TOPIC_ID = "sblbN6IwRFKme6EAni0UEA"
 LAST_LINE = re.compile(
-    r"AUDIT commits=\d+ partitions=\d+ gaps=\d+ overlaps=\d+ warnings=\d+ (?:others=\d+ )?verdict=(proven|broken|unproven)"
+    r"AUDIT commits=\d+ partitions=\d+ gaps=\d+ overlaps=\d+ warnings=\d+ (?:others=\d+ )?"
+    r"verdict=(proven|broken|unproven)"
 )
 
 

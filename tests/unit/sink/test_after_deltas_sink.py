@@ -1,0 +1,123 @@
+"""A query moves here from Delta's own sink, with its checkpoint: no batch that is in the table is written again.
+
+Delta's sink names its batches by the query's id: ``txn`` with that as ``appId`` and the batch as ``version``. It makes
+its commit before Spark notes in the checkpoint that the batch is done, so a query that was killed has a batch to do
+again that is in the table.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyarrow import table as arrow
+
+from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.jobs.cli.main import main
+from tests.unit.sink.query_by_hand import Query
+
+GUARANTEES = ["exactly-once", "at-least-once", "at-most-once"]
+
+
+def write_as_delta(query: Query, batch_id: int, query_id: str = "q") -> None:
+    """What Delta's own sink does for a batch of one row."""
+    properties = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
+    write_deltalake(query.table, arrow({"v": [batch_id]}), mode="append", commit_properties=properties)
+
+
+def log_foreign(query: Query, batch_id: int) -> None:
+    """The entry of a batch that Spark's own connector planned."""
+    (query.checkpoint / "offsets" / str(batch_id)).write_text(f'v1\n{{}}\n{{"topic":{{"0":{10 * (batch_id + 1)}}}}}')
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_the_first_batch_that_is_there_is_refused(tmp_path: Path, guarantee: str, is_foreign: bool) -> None:
+    query = Query(tmp_path, guarantee=guarantee)
+    write_as_delta(query, 0)
+    log_foreign(query, 0) if is_foreign else query.log(0, 10)
+    with pytest.raises(
+        OffsetMismatchError, match=r"batch 0 of query q .*Delta's own sink has written batch 0"
+    ) as error:
+        query.tasks(rows=[{"v": 0}])
+    assert "sparkonce offsets set <table> --from-checkpoint" in str(error.value)
+    assert query.rows() == 1
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_later_one_is_refused_and_the_next_is_written(tmp_path: Path, guarantee: str) -> None:
+    query = Query(tmp_path, guarantee=guarantee, beginsLate="true")
+    for batch_id in (0, 1):
+        write_as_delta(query, batch_id)
+        query.log(batch_id, 10 * (batch_id + 1))
+    with pytest.raises(OffsetMismatchError, match="has written batch 1 of this query"):
+        query.tasks(rows=[{"v": 1}])
+    query.log(2, 30)  # batch 1 is done
+    query.commit(2, query.tasks(rows=[{"v": 2}]))
+    assert query.rows() == 3
+
+
+def test_there_and_back_again(tmp_path: Path) -> None:
+    """Ours, Delta's, ours: the batch that Delta's sink wrote last is not written again either."""
+    query = Query(tmp_path)
+    query.write(0, [{"v": 0}])
+    write_as_delta(query, 1)
+    query.log(1, 20)
+    with pytest.raises(OffsetMismatchError, match="has written batch 1 of this query"):
+        query.tasks(rows=[{"v": 1}])
+    assert query.rows() == 2
+
+
+def test_other_queries_of_deltas_sink_do_not_matter(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    write_as_delta(query, 7, "another query")
+    query.write(0, [{"v": 1}])
+    assert query.rows() == 2
+
+
+def test_all_rows_in_place_of_those_there(tmp_path: Path) -> None:
+    query = Query(tmp_path, replace=True)
+    write_as_delta(query, 0)
+    query.write(0, [{"v": 5}])
+    assert query.read("v") == [{"v": 5}]
+
+
+def audited(query: Query, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    main(["audit", str(query.table)])
+    return capsys.readouterr().out
+
+
+def test_the_audit_finds_what_an_earlier_version_wrote_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Query(tmp_path)
+    query.write(0, [{"v": 0}])
+    assert "verdict=proven" in audited(query, capsys)
+    log = query.table / "_delta_log"
+    ours = (log / f"{1:020d}.json").read_text()
+    moved = Query(tmp_path / "moved")
+    write_as_delta(moved, 0)  # version 0, as a query into a new table
+    (moved.table / "_delta_log" / f"{1:020d}.json").write_text(ours)
+    for file in query.table.glob("*.parquet"):
+        shutil.copy(file, moved.table)
+    found = audited(moved, capsys)
+    assert "[batch-twice] batch 0 was written before, by Delta's own sink" in found
+    assert found.splitlines()[-1].endswith("others=1 verdict=broken")
+    DeltaTable(moved.table).restore(0)
+    assert "[batch-twice]" in audited(moved, capsys), "what was written stays written"
+
+
+def test_after_a_restore_deltas_batch_is_not_there_any_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = Query(tmp_path)
+    query.write(0, [{"v": 0}])
+    write_as_delta(query, 1)
+    DeltaTable(query.table).restore(1)
+    (query.checkpoint / "offsets" / "1").unlink(missing_ok=True)
+    query.log(1, 20)
+    commit = json.loads((query.table / "_delta_log" / f"{1:020d}.json").read_text().splitlines()[0])
+    assert commit["commitInfo"]["sparkonce"]["queryId"] == "q"
+    assert "[batch-twice]" not in audited(query, capsys)
