@@ -42,6 +42,8 @@ class SchemaError(ValueError):
     """The query's rows do not fit the table; every column that differs is named."""
 
 
+SHOWN_COLUMNS, SHOWN_CHARACTERS = 4, 40
+"""Of a row in an error that has no coordinates of its record."""
 INSTEAD = ". Correct what writes it, leave such rows out (where), or mark them as dead letters (sparkonce.mark)"
 
 
@@ -364,7 +366,14 @@ def _record(batch: pa.RecordBatch, row: int) -> str:
     found = {name.lower(): batch.column(position)[row] for position, name in enumerate(batch.schema.names)}
     if found.keys() >= {"topic", "partition", "offset"}:
         return f"the record of topic {found['topic']}, partition {found['partition']}, at offset {found['offset']}"
-    return f"row {row + 1} of {batch.num_rows} that a task had at once"
+    named = list(zip(batch.schema.names, batch.columns, strict=True))[:SHOWN_COLUMNS]
+    values = ", ".join(f"{name} {_short(column[row].as_py())}" for name, column in named)
+    return f"row {row + 1} of {batch.num_rows} that a task had at once, with {values}"
+
+
+def _short(value: object) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
 
 def reshape(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Array:

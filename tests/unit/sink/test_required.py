@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
+from sparkonce.connectors.delta_sink import schema
 from sparkonce.connectors.delta_sink.rules import rule_name
 from sparkonce.connectors.delta_sink.schema import SchemaError, TableCheck, WriteSchema, fit
 from sparkonce.connectors.kafka_source.options import SourceOptions
@@ -226,3 +227,12 @@ def _without_nulls(value: dict[str, Any]) -> bytes:
         return {name: kept(each) for name, each in part.items() if each is not None} if isinstance(part, dict) else part
 
     return json.dumps(kept(value)).encode()
+
+
+def test_an_error_shows_the_beginning_of_the_row() -> None:
+    batch = pa.RecordBatch.from_pylist([{"id": 1, "why": None, "text": "x" * 50, "at": 2.5, "left_out": 1}])
+    assert schema._record(batch, 0) == (
+        f"row 1 of 1 that a task had at once, with id 1, why null, text {'x' * 40}…, at 2.5"
+    )
+    record = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 3, "offset": 17}])
+    assert schema._record(record, 0) == "the record of topic t, partition 3, at offset 17"
