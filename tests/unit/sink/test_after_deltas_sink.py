@@ -8,6 +8,7 @@ again that is in the table.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -83,6 +84,53 @@ def test_all_rows_in_place_of_those_there(tmp_path: Path) -> None:
     write_as_delta(query, 0)
     query.write(0, [{"v": 5}])
     assert query.read("v") == [{"v": 5}]
+
+
+class Course:
+    """A query whose batches are written by Delta's sink or by ours, with one checkpoint; either may be killed."""
+
+    def __init__(self, query: Query, seed: int) -> None:
+        self.query, self.chance = query, random.Random(seed)
+        self.by_delta, self.begun = -1, False
+
+    def run(self, batches: int) -> tuple[list[int], bool]:
+        """Return the batches that are done, and whether the last one was refused instead."""
+        for batch in range(batches):
+            self.query.log(batch, 10 * (batch + 1))
+            kills = self.chance.choice([0, 0, 1, 2])
+            for attempt in range(kills + 1):
+                after_commit = self.chance.random() < 0.5
+                try:
+                    done = self.attempt(batch, is_killed=attempt < kills, after_commit=after_commit)
+                except OffsetMismatchError:
+                    return list(range(batch + (self.by_delta == batch))), True
+                if done and self.is_ours:
+                    break  # Delta's sink would not know of it
+        return list(range(batches)), False
+
+    def attempt(self, batch: int, *, is_killed: bool, after_commit: bool) -> bool:
+        """Write a batch by one of the two; returns whether its commit was made."""
+        self.is_ours = self.chance.random() < 0.5
+        if is_killed and not after_commit:
+            return False
+        if self.is_ours:
+            self.query.commit(batch, self.query.tasks(rows=[{"v": batch}]))
+        elif self.by_delta < batch:
+            write_as_delta(self.query, batch)
+            self.by_delta = batch
+        return True
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_each_row_is_there_once_whoever_writes_and_is_killed(tmp_path: Path, guarantee: str) -> None:
+    refusals = 0
+    for seed in range(8):
+        query = Query(tmp_path / str(seed), guarantee=guarantee, beginsLate="true")
+        done, refused = Course(query, seed).run(6)
+        found = [row["v"] for row in query.read("v")] if query.table.exists() else []
+        assert found == done, f"seed {seed}"
+        refusals += refused
+    assert 0 < refusals < 8
 
 
 def audited(query: Query, capsys: pytest.CaptureFixture[str]) -> str:
