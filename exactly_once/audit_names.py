@@ -9,12 +9,15 @@ letters, are shared by applications on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
+from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.commit_log import LogCommit
+from sparkonce.offset_store.log.state import RESTORE
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.other_apps import other_apps
 from sparkonce.offset_store.record import BatchRecord, Writes
@@ -31,17 +34,31 @@ class Names:
     """For each application whose first batch was seen: the partitions that begin late."""
     _sources: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """For each query of an application: its sources."""
-    _by_others: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """For each transaction id of another writer: its number, and the version that has it."""
+    _by_others: dict[str, deque[tuple[int, int]]] = field(default_factory=lambda: defaultdict(_newest))
+    """For each transaction id of another writer: its numbers, each with the version that has it."""
+    _by_us: dict[str, deque[tuple[int, int]]] = field(default_factory=lambda: defaultdict(_newest))
+    """For each query: the batches of which we have written rows, each with its version."""
     _twice: list[Finding] = field(default_factory=list)
-    """Batches that another writer had written."""
+    """Batches that Delta's own sink, which names them by the query's id, has written, and we, too."""
 
     def pass_over(self, commit: LogCommit) -> None:
-        """Note a commit that is no batch of ours: Delta's own sink names its batches by the query's id."""
-        to = commit.entry.restored_to
-        if to is not None:  # what was written after that version is gone
-            self._by_others = {each: known for each, known in self._by_others.items() if known[1] <= to}
-        self._by_others |= {each: (number, commit.version) for each, number in commit.others.items()}
+        """Note a commit that is no batch of ours."""
+        change = commit.entry.change
+        if (change is not None and change.kind is ChangeKind.RESTORE) or commit.entry.operation == RESTORE:
+            target = commit.entry.restored_to if change is None else change.to_version
+            to = -1 if target is None else target  # what was written after that version is gone
+            for written in (self._by_others, self._by_us):
+                for name, known in written.items():
+                    written[name] = _newest(each for each in known if each[1] <= to)
+        for name, number in commit.others.items():
+            version = _version_of(self._by_us.get(name), number)
+            if version is not None and not commit.is_overwrite:
+                self._note_twice(commit, f"Delta's own sink wrote batch {number} of query {name}", version)
+            self._by_others[name].append((number, commit.version))
+
+    def _note_twice(self, commit: LogCommit, what: str, before: int) -> None:
+        message = f"{what}, and version {before} had its rows already: they are there twice"
+        self._twice.append(Finding(Problem.BATCH_TWICE, message, CommitName.of(commit)))
 
     def add(self, commit: LogCommit, before: Mapping[str, int], *, is_known: bool) -> None:
         """Add a batch, before which these transaction ids were stored; ``is_known``: these are all."""
@@ -53,13 +70,12 @@ class Names:
         self._sources.setdefault((app_id, batch.record.query_id), set()).update(
             source for source, _ in batch.record.moved
         )
-        number, version = self._by_others.get(batch.record.query_id, (-1, 0))
-        if has_rows and number >= batch.record.batch_id and not commit.removed_files:
-            message = (
-                f"batch {batch.record.batch_id} was written before, by Delta's own sink, which had written up to batch "
-                f"{number} of the query in version {version}: its rows are there twice"
-            )
-            self._twice.append(Finding(Problem.BATCH_TWICE, message, CommitName.of(commit)))
+        query_id, number = batch.record.query_id, batch.record.batch_id
+        if has_rows and not commit.is_overwrite:
+            version = _version_of(self._by_others.get(query_id), number)
+            if version is not None:
+                self._note_twice(commit, f"batch {number} was written after Delta's own sink had written it", version)
+            self._by_us[query_id].append((number, commit.version))
         if app_id not in self._late and Writes.OFFSETS in batch.writes:
             is_checked = not is_known or FIRST_TXN_ID in commit.transactions
             self._late[app_id] = [] if is_checked else _begins_late(batch.record, CommitName.of(commit), before)
@@ -103,6 +119,17 @@ class Names:
         """Whether both write rows; one whose commits are no longer kept counts as the other."""
         known = [self._rows[each] for each in (one, other) if each in self._rows]
         return bool(known) and all(known)
+
+
+def _newest(batches: Iterable[tuple[int, int]] = ()) -> deque[tuple[int, int]]:
+    return deque(batches, maxlen=10_000)  # a few would do: only the last batch before a move is in doubt
+
+
+def _version_of(known: Sequence[tuple[int, int]] | None, number: int) -> int | None:
+    """Return the version that has a batch or the one after it, of batches whose numbers grow; None if none does."""
+    if not known or known[-1][0] < number:
+        return None
+    return next(version for batch, version in known if batch >= number)
 
 
 def _begins_late(record: BatchRecord, name: CommitName, before: Mapping[str, int]) -> list[Finding]:

@@ -29,6 +29,7 @@ from sparkonce.exactly_once.decision import (
     Refused,
     Replay,
     Stored,
+    WrittenByDelta,
     check_ranges,
     decide,
 )
@@ -198,6 +199,8 @@ class Delivery:
                 if not commit.is_second:
                     check_ranges(batch, seen.next_offsets)
                 commit = replace(commit, is_first=seen.others is not None)
+            elif (by_delta := rows.written_by_delta(batch.record)) is not None:
+                raise refusal(WrittenByDelta(by_delta), batch, snapshot, self._store_name)
             if commit.is_second:
                 _check_first_half(batch, plan, commit, snapshot, rows)
             if commit.writes == Writes.ROWS:
@@ -257,7 +260,7 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
         others = result.others(record, new, keeps_offsets=result is snapshot)
     cut = [key for key, extent in record.moved.items() if extent.cut_from is not None]
     epochs = snapshot.epochs(cut) if cut else {}
-    by_delta = result.written_by_delta(record.query_id)
+    by_delta = result.written_by_delta(record)
     return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others, epochs, by_delta)
 
 

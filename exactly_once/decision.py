@@ -79,7 +79,7 @@ class Stored:
     epochs: Mapping[PartitionKey, int] = field(default_factory=dict)
     """The leader epoch of the record before the stored offset, where it is known and the log was truncated."""
     by_delta: int | None = None
-    """The last batch of the query that Delta's own sink has written to the table; None if none."""
+    """The last batch of the query that Delta's own sink has written to the table, if that is this one or past it."""
 
     def precedes(self, key: PartitionKey, extent: OffsetRange) -> bool:
         """Whether a range follows the stored offset, or none is stored."""
@@ -240,7 +240,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     at_start = {key: stored.precedes(key, extent) for key, extent in compared.items()}
     skipping = None if query_is_known else _partition_not_stored(stored, record)
     if all(at_start.values()):
-        if stored.by_delta is not None and stored.by_delta >= record.batch_id:
+        if stored.by_delta is not None:
             return WrittenByDelta(stored.by_delta)
         if stored.last_batch_id is not None and stored.is_other:
             return DivergedPredecessor(stored.last_batch_id)

@@ -21,7 +21,7 @@ from sparkonce.offset_store.administration import (
 )
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import Writes
-from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id
+from sparkonce.offset_store.txn_ids import PREFIX, OffsetTxn, offset_txn_id
 from sparkonce.words import counted
 
 
@@ -66,6 +66,8 @@ def plan_rewind(
                 f"{describe(key)} was not stored at version {then.version}, and the log no longer shows where it "
                 "began: set it by hand with `sparkonce offsets set`"
             )
+        if restore and target == starts.get(key):
+            _check_nothing_between(entries, then.version, key)
         if target != offset:
             moves.append(Move(key, offset, target))
     if not restore:
@@ -73,6 +75,30 @@ def plan_rewind(
     batches = (BatchMove(key, at, then.batches.get(key, NOTHING_KEPT)) for key, at in sorted(now.batches.items()))
     moved = tuple(move for move in batches if move.before != move.after)
     return ManualChange(ChangeKind.RESTORE, tuple(moves), moved, then.version)
+
+
+def _check_nothing_between(entries: Sequence[CommitEntry], version: int, key: OffsetTxn) -> None:
+    """Check that no other sink, from which the query came, wrote between a version and an application's first batch.
+
+    Raises:
+        RecoveryError: if one did: its rows would leave the table, and the application does not read them again.
+    """
+    first = min((each.version for each in entries if _is_of(each, key.app_id)), default=0)
+    for each in entries:
+        others = [txn_id for txn_id in each.txn_ids if not txn_id.startswith(f"{PREFIX}/")]
+        if others and version < each.version < first:
+            raise RecoveryError(
+                f"version {each.version} has rows of another sink, such as Delta's own (transaction identifier "
+                f"{others[0]}). Before it nothing of {describe(key)} is stored, so the records of these rows would not "
+                f"be read again. Restore version {first - 1} or a later one; or use Delta's RESTORE, and set the "
+                "offsets at which the rows end with `sparkonce offsets set`"
+            )
+
+
+def _is_of(entry: CommitEntry, app_id: str) -> bool:
+    if entry.batch is not None:
+        return entry.batch.record.app_id == app_id
+    return entry.change is not None and app_id in entry.change.app_ids
 
 
 def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:

@@ -263,14 +263,14 @@ def _begins_late(decision: BeginsLate, batch: Batch) -> OffsetMismatchError:
 
 
 def _written_by_delta(decision: WrittenByDelta, batch: Batch) -> OffsetMismatchError:
-    record = batch.record
     return OffsetMismatchError(
         f"{batch} is in the table already: Delta's own sink has written batch {decision.last_batch} of this query, as "
-        "the table's transaction identifiers say, and the query was stopped before its checkpoint had that. Written "
-        "again, its rows would be there twice. Store where they end, with the checkpoint of the query, then start with "
-        "a new checkpointLocation, and with offsetStore=delta:<path of this table> and this appId on the source: "
-        f"sparkonce offsets set <table> --from-checkpoint <checkpoint> --app-id {record.app_id} "
-        "--bootstrap-servers <host:port> (docs/moves.md)"
+        "the table's transaction identifiers say: the query was stopped before its checkpoint had that, or the "
+        "checkpoint is an older copy, or a RESTORE has taken the rows out. Written again, they may be there twice. "
+        "Store where the table's rows end, then start with a new checkpointLocation, and with offsetStore=delta:<path "
+        "of this table> and this appId on the source: sparkonce offsets set TABLE --from-checkpoint CHECKPOINT "
+        f"--app-id {batch.record.app_id} --bootstrap-servers HOST:PORT (docs/moves.md); where that is refused, name "
+        "the offsets: --topic, --partition and --offset"
     )
 
 

@@ -47,6 +47,8 @@ class LogCommit:
     """Paths of the data files that it added, if requested."""
     others: Mapping[str, int] = field(default_factory=dict)
     """The ``txn`` actions with ids of other writers, such as Delta's own sink."""
+    is_overwrite: bool = False
+    """Whether it replaced all rows, if there were any."""
 
     @property
     def version(self) -> int:
@@ -147,7 +149,10 @@ def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
     removed = sum(1 for each in actions["remove"] if each.get("dataChange", True))
     added = tuple(str(each["path"]) for each in actions.get("add", ()))
     unreadable = None if known else info.get(COMMIT_INFO_KEY)
-    return LogCommit(entry, transactions, unreadable, damage, removed, added, _others(actions["txn"]))
+    parameters = info.get("operationParameters")
+    is_overwrite = isinstance(parameters, Mapping) and parameters.get("mode") in ("Overwrite", "Complete")
+    others = _others(actions["txn"])
+    return LogCommit(entry, transactions, unreadable, damage, removed, added, others, is_overwrite)
 
 
 def _first_damage(log: DeltaLog) -> str | None:

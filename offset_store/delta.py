@@ -7,7 +7,7 @@ all. A commit conflicts with every other that wrote one of its txn ids after the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -196,11 +196,13 @@ class DeltaSnapshot(Snapshot):
         info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
         against_manual_changes = {manual_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
         against_first_commits = {FIRST_TXN_ID: self.version} if commit.is_first else {}
-        self.write(self.transactions(commit) | against_manual_changes | against_first_commits, info, adds)
+        moved = self.transactions(commit) | against_manual_changes | against_first_commits
+        by_delta = frozenset({commit.record.query_id})  # as Delta's own sink names what it writes for the query
+        self.write(Proposal(moved, info, adds, read=by_delta if adds else frozenset()))
 
-    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddFile] = ()) -> None:
+    def write(self, proposal: Proposal) -> None:
         """Make the commit itself: an append, unless a subclass replaces the table's rows."""
-        self.log.commit(Proposal(transactions, info, files), self.state)
+        self.log.commit(proposal, self.state)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """Return the transaction ids that a commit moves here, with their new versions."""

@@ -99,8 +99,8 @@ class Snapshot(ABC):
         """
         return None
 
-    def written_by_delta(self, query_id: str) -> int | None:  # noqa: ARG002
-        """Return the last batch of a query that Delta's own sink has appended, which names its batches by query."""
+    def written_by_delta(self, record: BatchRecord) -> int | None:  # noqa: ARG002
+        """Return the last batch of the query that Delta's own sink has appended, if that is this one, or past it."""
         return None
 
     def can_record(self, record: BatchRecord) -> bool:  # noqa: ARG002

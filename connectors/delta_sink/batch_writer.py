@@ -34,6 +34,7 @@ from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.restored import with_restores
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.own_commits import BATCH_INFO_KEY, IDEMPOTENCY_KEY
 from sparkonce.offset_store.tables import join, table_filesystem
 from sparkonce.offset_store.txn_ids import write_txn_id
@@ -150,7 +151,7 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
                 return None
             snapshot.check_files(actions, "this write")
             try:
-                snapshot.write(transactions, {BATCH_INFO_KEY: self._info(count)}, actions)
+                snapshot.write(Proposal(transactions, {BATCH_INFO_KEY: self._info(count)}, actions))
                 reach(SinkPoint.ROWS_LANDED)
                 return None
             except Exception as error:  # of many kinds: one that shows a secret is an OffsetStoreError by now

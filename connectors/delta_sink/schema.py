@@ -367,12 +367,15 @@ def _record(batch: pa.RecordBatch, row: int) -> str:
     if found.keys() >= {"topic", "partition", "offset"}:
         return f"the record of topic {found['topic']}, partition {found['partition']}, at offset {found['offset']}"
     named = list(zip(batch.schema.names, batch.columns, strict=True))[:SHOWN_COLUMNS]
-    values = ", ".join(f"{name} {_short(column[row].as_py())}" for name, column in named)
+    values = ", ".join(f"{name} {_short(column[row])}" for name, column in named)
     return f"row {row + 1} of {batch.num_rows} that a task had at once, with {values}"
 
 
-def _short(value: object) -> str:
-    text = "null" if value is None else str(value)
+def _short(value: pa.Scalar) -> str:
+    try:
+        text = str(value.as_py()) if value.is_valid else "null"
+    except (OverflowError, ValueError, pa.ArrowException):  # a date that Python has not
+        return "?"
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
 

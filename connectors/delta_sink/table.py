@@ -9,7 +9,7 @@ finds nothing to add.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from sparkonce.connectors.delta_sink.schema import (
     table_schema,
 )
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
+from sparkonce.exactly_once.restored import with_restores
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
@@ -39,7 +40,6 @@ from sparkonce.offset_store.errors import (
     plain,
 )
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.log.actions import AddFile
 from sparkonce.offset_store.log.creation import NewTable
 from sparkonce.offset_store.log.files import active_files
 from sparkonce.offset_store.log.proposal import Proposal
@@ -125,9 +125,22 @@ class ResultSnapshot(DeltaSnapshot):
         found = other_apps(self.state.transactions, batch, new, keeps_offsets=keeps_offsets)
         return replace(found, may_cover_twice=COVERED_TWICE in self.meant, may_begin_late=BEGINS_LATE in self.meant)
 
-    def written_by_delta(self, query_id: str) -> int | None:
-        """See `Snapshot.written_by_delta`. Rows that a batch replaces are not there twice."""
-        return None if self.replace else self.look_up(query_id)
+    def written_by_delta(self, record: BatchRecord) -> int | None:
+        """See `Snapshot.written_by_delta`. Rows that a batch replaces are not there twice, nor those taken out."""
+        at = self.look_up(record.query_id)  # as Delta's own sink names what it writes
+        if self.replace or at is None or at < record.batch_id or self._was_taken_out(record.query_id):
+            return None
+        return at
+
+    def _was_taken_out(self, query_id: str) -> bool:
+        """Whether a RESTORE has taken out the last commit with this transaction identifier; False if it is unknown."""
+        kept = [each for each in self.log.reader.listing().commits if each <= self.version][::-1]
+        found = zip(kept, self.log.reader.actions_of(kept, ("commitInfo", "txn")), strict=True)
+        entries = (
+            read_entry(version, (each["commitInfo"] or [{}])[0], (str(txn["appId"]) for txn in each["txn"]))
+            for version, each in found
+        )
+        return next((gone is not None for entry, gone in with_restores(entries) if query_id in entry.txn_ids), False)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """See `DeltaSnapshot.transactions`; also what is intended, once, for audits."""
@@ -159,10 +172,10 @@ class ResultSnapshot(DeltaSnapshot):
             )
         check_files_are_there(files, self.location, self.log.storage_options, what, ending)
 
-    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddFile] = ()) -> None:
+    def write(self, proposal: Proposal) -> None:
         """See `DeltaSnapshot.write`."""
         removed = list(active_files(self.log.reader, self.version).values()) if self.replace else None
-        self.log.commit(Proposal(transactions, info, files, removed), self.state)
+        DeltaSnapshot.write(self, replace(proposal, removed=removed))
 
 
 class ResultTable(SnapshotSource):

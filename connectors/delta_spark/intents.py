@@ -15,6 +15,7 @@ from typing import Any
 from sparkonce.connectors.delta_spark.sequence import Intent, Landed
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY
 from sparkonce.offset_store.record import (
     COMMIT_INFO_KEY,
@@ -105,18 +106,18 @@ class DeltaIntentSnapshot:
         app_id = self.inner.app_id
         info = {INTENT_INFO_KEY: intent_to_info(intent, Writes(0))}
         against_first_commits = {FIRST_TXN_ID: self.version} if intent.is_first else {}
-        self.inner.write({intent_txn_id(app_id): intent.sequence, **against_first_commits}, info)
+        self.inner.write(Proposal({intent_txn_id(app_id): intent.sequence, **against_first_commits}, info))
 
     def confirm(self, landed: Landed, move_offsets: bool) -> None:
         """See `IntentSnapshot.confirm`."""
         app_id, intent = self.inner.app_id, landed.intent
         numbers = {intent_txn_id(app_id): intent.sequence, merge_txn_id(app_id): intent.sequence}
         if not move_offsets:
-            self.inner.write(numbers, {})
+            self.inner.write(Proposal(numbers, {}))
             return
         info = {**intent_to_info(intent, Writes.OFFSETS), RESULT_VERSION_KEY: landed.version}
         offsets: Commit[Any] = Commit(intent.record, Writes.OFFSETS)
-        self.inner.write({**numbers, **self.inner.transactions(offsets)}, {COMMIT_INFO_KEY: info})
+        self.inner.write(Proposal({**numbers, **self.inner.transactions(offsets)}, {COMMIT_INFO_KEY: info}))
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `IntentSnapshot.history`."""

@@ -22,9 +22,12 @@ class OtherRows:
     stores: tuple[DeltaOffsetStore, ...]
     may_cover_twice: bool
 
-    def written_by_delta(self, query_id: str) -> int | None:
+    def written_by_delta(self, record: BatchRecord) -> int | None:
         """See `Snapshot.written_by_delta`. Raises OffsetStoreError if a log cannot be read."""
-        return self._transactions().get(query_id)
+        with suppress(StoreMissingError):
+            at = self.stores[0].snapshot_unchecked().look_up(record.query_id)
+            return at if at is not None and at >= record.batch_id else None
+        return None
 
     def look(self, batch: BatchRecord, new: Collection[PartitionKey]) -> OtherApps:
         """Return what others have of partitions of which the batch's application has stored nothing.

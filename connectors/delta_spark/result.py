@@ -180,9 +180,9 @@ class PlainSnapshot(SnapshotWithoutOffsets):
         """See `Snapshot.others`."""
         return None if self.other_rows is None else self.other_rows.look(batch, new)
 
-    def written_by_delta(self, query_id: str) -> int | None:
+    def written_by_delta(self, record: BatchRecord) -> int | None:
         """See `Snapshot.written_by_delta`."""
-        return None if self.other_rows is None else self.other_rows.written_by_delta(query_id)
+        return None if self.other_rows is None else self.other_rows.written_by_delta(record)
 
     def commit(self, commit: Commit[FileT]) -> None:
         """Write a batch's rows; the one file is the batch's DataFrame."""

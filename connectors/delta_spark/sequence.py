@@ -94,7 +94,7 @@ class RowsOfOthers(Protocol):
     def look(self, batch: BatchRecord, new: Collection[PartitionKey]) -> OtherApps:
         """Return what they have of partitions of which the batch's application has stored nothing."""
 
-    def written_by_delta(self, query_id: str) -> int | None:
+    def written_by_delta(self, record: BatchRecord) -> int | None:
         """See `Snapshot.written_by_delta`."""
 
 
@@ -243,9 +243,9 @@ class NumberedSnapshot(Snapshot):
         """See `Snapshot.others`."""
         return None if self.table.other_rows is None else self.table.other_rows.look(batch, new)
 
-    def written_by_delta(self, query_id: str) -> int | None:
+    def written_by_delta(self, record: BatchRecord) -> int | None:
         """See `Snapshot.written_by_delta`."""
-        return None if self.table.other_rows is None else self.table.other_rows.written_by_delta(query_id)
+        return None if self.table.other_rows is None else self.table.other_rows.written_by_delta(record)
 
     def commit(self, commit: Commit[FileT]) -> None:
         """Write a batch's rows and move its offsets; the one file is the batch's DataFrame.

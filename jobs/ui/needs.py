@@ -97,7 +97,7 @@ def _tables(seen: Seen) -> Iterator[Need]:
 def _queries(seen: Seen) -> Iterator[Need]:
     for each in seen.pipelines:
         subject, link = f"Query {each.name}", f"/pipelines/{each.query_id}"
-        is_followed = any(other.is_newer for other in each.others)
+        is_followed = any(other.is_newer and other.is_here for other in each.others)
         if each.beyond:
             logs = ", ".join(sorted({row.topic for row in each.beyond}))
             why = f"The log of {logs} ends before the offset that the query has committed: it was made anew, or cut."
@@ -117,7 +117,7 @@ def _queries(seen: Seen) -> Iterator[Need]:
             remedy = f"Start it again{_with_checkpoint(each)}, unless its next run is due: it goes on where it was."
             what = "has stopped" if each.state.is_certain else "seems to have stopped"
             yield Need(Severity.STOPPED, subject, what, why, remedy, link)
-        elif each.trend > GROWS and (each.lag_s or 0.0) > LATE_S:
+        elif each.lag and each.trend > GROWS and (each.lag_s is None or each.lag_s > LATE_S):
             why = f"{counted(each.lag or 0, 'offset')} wait, {each.trend:,.0f} more each second."
             remedy = "Give it more cores or partitions; the page of the query shows which partitions lag."
             yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)

@@ -7,10 +7,9 @@ batch runs, and that it is complete after. All else that a driver knows is lost.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 from lab.log.store import Crashed, World
 from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError
@@ -67,10 +66,10 @@ class ResultSnapshot(DeltaSnapshot):
                 raise TableChangedError("the schema changed")
         DeltaSnapshot.commit(self, commit)
 
-    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Iterable[AddFile] = ()) -> None:
+    def write(self, proposal: Proposal) -> None:
         """See `DeltaSnapshot.write`."""
         removed = list(active_files(self.log.reader, self.version).values()) if self.replaces else None
-        self.log.commit(Proposal(transactions, info, tuple(files), removed), self.state)
+        DeltaSnapshot.write(self, replace(proposal, removed=removed))
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ What depends on the commit before is made anew each time a version was lost to a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,8 @@ class Proposal:
     """``operationMetrics``; by default those of a write."""
     alone: bool = False
     """Whether no other commit may land before it."""
+    read: Set[str] = frozenset()
+    """Other transaction identifiers that it was decided from, and does not move."""
 
     @property
     def touched(self) -> Touched:
@@ -56,7 +58,7 @@ class Proposal:
         domains = {str(each["domain"]) for each in self.domains}
         if self.files:  # they have statistics of the clustering columns that there were
             domains.add(CLUSTERING_DOMAIN)
-        return Touched(self.transactions.keys(), domains, replaces=self.removed is not None)
+        return Touched(self.transactions.keys() | self.read, domains, replaces=self.removed is not None)
 
     def actions(self, state: TableState, attempt_id: str, now_ms: int, engine: str) -> list[tuple[str, Action]]:
         """Return its actions as the version after ``state``."""

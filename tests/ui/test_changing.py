@@ -59,11 +59,19 @@ def test_what_the_brokers_refuse_is_said(kafka: Any, changing: UiServer, browser
     page = browser_page_without_checks
     create_topic(kafka.bootstrap_servers, "one")
     page.goto(f"{changing.url}topics")
-    for name, said in (("one", "TOPIC_ALREADY_EXISTS"), ("no/topic", "INVALID_TOPIC_EXCEPTION")):
+    for name, said in (
+        ("one", "TOPIC_ALREADY_EXISTS"),
+        ("no/topic", "INVALID_TOPIC_EXCEPTION"),
+    ):  # and below: a number that no request can hold
         form = page.get_by_role("form", name="Create a topic")
         form.get_by_label("Name").fill(name)
         form.get_by_role("button", name="Create").click()
         expect(page.get_by_role("alert").first).to_contain_text(f"The brokers refuse it: {said}")
+    form = page.get_by_role("form", name="Create a topic")
+    form.get_by_label("Name").fill("wide")
+    form.get_by_label("Partitions").fill(str(2**40))
+    form.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("alert").first).to_contain_text("A topic has 1 to 2,147,483,647 partitions.")
     page.goto(f"{changing.url}topics/one")
     page.get_by_text("Send a message").click()
     form = page.get_by_role("form", name="Send a message")

@@ -41,7 +41,7 @@ FIRST_LOOKS_S = 4.0
 """How long one call opens new tables; the next calls open the rest."""
 
 ORDER = FAILED, FENCED, BEHIND, RUNNING, STOPPED, IDLE
-"""What needs a person comes first."""
+"""Of states on the page."""
 NAMES = 3
 """How many of its appIds name a query that writes many tables."""
 
@@ -114,6 +114,8 @@ class OtherQuery:
     last_ms: int | None
     is_newer: bool
     """Whether it has written after this one."""
+    is_here: bool = True
+    """Whether it writes where this one does, and not only under the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +175,9 @@ class Pipeline:
 
     @property
     def lag_s(self) -> float | None:
-        """The longest time that a record has waited; None if none waits, or if it is not known."""
-        return max((each.age_s for each in self.partitions if each.age_s is not None), default=None)
+        """The longest time that a record has waited; None if none waits, or if it is not known of one."""
+        ages = [each.age_s for each in self.partitions if (each.lag or 0) > 0]
+        return None if None in ages else max((age for age in ages if age is not None), default=None)
 
     @property
     def trend(self) -> float:
@@ -272,7 +275,7 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
 
 
 def pipelines(known: Known, ends: EndOffsets, now_ms: int) -> list[Pipeline]:
-    """Return all queries: those that need a person first, then the most recently active."""
+    """Return all queries: those that have failed or are behind first, then the most recently active."""
     seen = _seen(known.tables)
     ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
     ids |= dict.fromkeys(each.query_id for each in known.topic_queries)
@@ -417,7 +420,8 @@ def _others(
     for watch, query in seen:
         if query.app_id in app_ids and query.query_id != query_id:
             what = f"query {query.query_id} in {watch.name}, batch {query.last_batch} in version {query.last_version}"
-            yield OtherQuery(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms)
+            is_here = any(watch is each for each, _ in own)
+            yield OtherQuery(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms, is_here)
 
 
 def _others_in_kafka(query_id: str, own: Sequence[TopicQuery], known: Known) -> Iterable[OtherQuery]:

@@ -14,6 +14,7 @@ from sparkonce.kafka.client.producer_settings import of_producer, read_producer
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.kafka.client.topic_creation import create_topic
 from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError
+from sparkonce.settings import INT_MAX
 
 NAMED = "sparkonce ui"
 
@@ -31,7 +32,9 @@ def send_message(
 
 
 def make_topic(options: Mapping[str, str], name: str, partitions: int) -> None:
-    """Create a topic, replicated as the brokers do by default. Raises RefusedError if it is not created."""
+    """Create a topic; -1 partitions: as many as the brokers do by default. Raises RefusedError if it may not be."""
+    if partitions != -1 and not 1 <= partitions <= INT_MAX:
+        raise RefusedError(f"A topic has 1 to {INT_MAX:,} partitions.")
     with closing(Client(read_settings(options), NAMED)) as client:
 
         def attempt() -> tuple[ErrorCode, str]:

@@ -23,6 +23,8 @@ from sparkonce.jobs.ui.rendering import grouped, moment
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
+AT_ONCE = 200
+"""Queries in one part of the table."""
 PARTITIONS = 100
 """Partitions in one part of the table."""
 
@@ -44,7 +46,9 @@ def _all(site: Site) -> _All:
     known = replace(known, topic_queries=topic_queries(transactions.found, groups.found.values()))
     found = pipelines(known, _ends(state, site.cluster.past), now_ms())
     site.lags.keep({each.query_id for each in found})
-    found = [replace(each, past=site.lags.note(each.query_id, each.lag or 0)) for each in found]
+    found = [
+        each if each.lag is None else replace(each, past=site.lags.note(each.query_id, each.lag)) for each in found
+    ]
     seen = Seen(
         known, found, state.found, groups.found, transactions.found, servers=site.cluster.servers, now_ms=now_ms()
     )
@@ -78,7 +82,9 @@ def _list(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "known": found.seen.known,
         "needs": needs(found.seen),
         "counts": Counter(each.state.word for each in every),
-        "pipelines": [each for each in every if wanted in " ".join([each.name, *each.sources]).lower()],
+        "part": part(
+            asked, [each for each in every if wanted in " ".join([each.name, *each.sources]).lower()], AT_ONCE
+        ),
         "looks": found.looks,
     }
 
@@ -141,5 +147,5 @@ def _marks(shown: Timeline) -> Iterator[drawing.Mark]:
                 yield drawing.Mark("mark-offsets", title, each.at_ms, lane=lane, form="circle")
 
 
-PIPELINES = Page("/pipelines", "Pipelines", "pipelines.html", _list, menu="Pipelines")
+PIPELINES = Page("/pipelines", "Pipelines", "pipelines.html", _list, menu="Pipelines", interval_s=1.0)
 PIPELINE = Page("/pipelines/{query}", "Pipeline", "pipeline.html", _one)

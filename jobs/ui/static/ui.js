@@ -141,11 +141,16 @@ function sort(table, { column, down }) {
     else head.removeAttribute("aria-sort");
   });
   const rows = [...table.tBodies[0].rows].filter((row) => row.cells.length > column);
-  const ordered = [...rows].sort((a, b) => (down ? -1 : 1) * collator.compare(valueOf(a.cells[column]), valueOf(b.cells[column])));
+  const ordered = [...rows].sort((a, b) => (down ? -1 : 1) * compare(valueOf(a.cells[column]), valueOf(b.cells[column])));
   if (ordered.some((row, at) => row !== rows[at])) table.tBodies[0].append(...ordered);
 }
 
-// Digits are grouped by narrow spaces, and decimals are no groups of digits of their own.
+function compare(one, other) {
+  const both = [one, other].map((text) => text === "" ? NaN : Number(text));
+  return both.some(Number.isNaN) ? collator.compare(one, other) : both[0] - both[1];
+}
+
+// Digits are grouped by narrow spaces. Sizes and durations say in data-sort what they are.
 function valueOf(cell) {
   return (cell.dataset.sort ?? cell.textContent).trim().replaceAll("\u202f", "");
 }

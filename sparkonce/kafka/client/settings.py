@@ -238,7 +238,7 @@ def command_settings(options: Mapping[str, str]) -> ClientSettings:
 
 
 def for_command(settings: ClientSettings) -> ClientSettings:
-    """Return a command's settings. A broker that only starts slowly, or is far away, is waited for as ever."""
+    """Return a command's settings: one that answers late is waited for as ever, one that does not listen is not."""
     return replace(settings, refused_ms=1_500)
 
 

@@ -12,7 +12,7 @@ from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
 from sparkonce.jobs.ui.kafka.transactions import TransactionsLook
-from sparkonce.jobs.ui.page import PageRequest
+from sparkonce.jobs.ui.page import PageRequest, part
 from sparkonce.jobs.ui.rendering import render
 from sparkonce.jobs.ui.site import Given, Site
 from tests.unit.kafka_sink.conftest import Applications
@@ -37,7 +37,8 @@ def test_queries_into_topics_have_a_target_and_a_guarantee(
     ):
         known = Known((), (), {}, (), topic_queries(transactions(), groups().values()))
         found = {each.query_id: each for each in pipelines(known, EndOffsets(lambda *_: 12), now_ms=1)}
-        shown = {"site": site, "asked": PageRequest(), "known": known, "pipelines": found.values(), "looks": ()}
+        every = part(PageRequest(), [*found.values()], 100)
+        shown = {"site": site, "asked": PageRequest(), "known": known, "part": every, "looks": ()}
         html = render("pipelines.html", {**shown, "needs": [], "counts": {"idle": len(found)}}).whole
     for guarantee, made in applications.items():
         pipeline = found[f"query-{made.name}"]

@@ -18,6 +18,8 @@ from pyarrow import table as arrow
 
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from sparkonce.jobs.cli.main import main
+from sparkonce.offset_store.delta import DeltaSnapshot
+from sparkonce.offset_store.log.proposal import Proposal
 from tests.unit.sink.query_by_hand import Query
 
 GUARANTEES = ["exactly-once", "at-least-once", "at-most-once"]
@@ -44,7 +46,7 @@ def test_the_first_batch_that_is_there_is_refused(tmp_path: Path, guarantee: str
         OffsetMismatchError, match=r"batch 0 of query q .*Delta's own sink has written batch 0"
     ) as error:
         query.tasks(rows=[{"v": 0}])
-    assert "sparkonce offsets set <table> --from-checkpoint" in str(error.value)
+    assert "sparkonce offsets set TABLE --from-checkpoint" in str(error.value)
     assert query.rows() == 1
 
 
@@ -133,6 +135,61 @@ def test_each_row_is_there_once_whoever_writes_and_is_killed(tmp_path: Path, gua
     assert 0 < refusals < 24
 
 
+def test_deltas_sink_that_lands_between_look_and_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver of the former query that was thought dead."""
+    write, query = DeltaSnapshot.write, Query(tmp_path)
+    query.write(0, [{"v": 0}])
+    query.log(1, 20)
+    written = query.tasks(rows=[{"v": 1}])
+
+    def overtaken(snapshot: DeltaSnapshot, proposal: Proposal) -> None:
+        monkeypatch.setattr(DeltaSnapshot, "write", write)
+        write_as_delta(query, 1)
+        write(snapshot, proposal)
+
+    monkeypatch.setattr(DeltaSnapshot, "write", overtaken)
+    with pytest.raises(OffsetMismatchError, match="Delta's own sink has written batch 1"):
+        query.commit(1, written)
+    assert query.read("v") == [{"v": 0}, {"v": 1}]
+
+
+def test_at_most_once_too_when_it_lands_before_the_rows(tmp_path: Path) -> None:
+    query = Query(tmp_path, guarantee="at-most-once")
+    query.write(0, [{"v": 0}])
+    query.log(1, 20)
+    written = query.tasks(rows=[{"v": 1}])
+    write_as_delta(query, 1)
+    with pytest.raises(OffsetMismatchError, match="Delta's own sink has written batch 1"):
+        query.commit(1, written)
+    assert query.read("v") == [{"v": 0}, {"v": 1}]
+
+
+def test_what_a_restore_has_taken_out_is_written_again(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.write(0, [{"v": 0}])
+    write_as_delta(query, 1)
+    DeltaTable(query.table).restore(1)
+    query.log(1, 20)
+    query.commit(1, query.tasks(rows=[{"v": 1}]))
+    assert query.read("v") == [{"v": 0}, {"v": 1}]
+
+
+def test_a_rewind_does_not_leave_out_what_deltas_sink_had_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Query(tmp_path, beginsLate="true")
+    for batch_id in (0, 1):
+        write_as_delta(query, batch_id)
+        query.log(batch_id, 10 * (batch_id + 1))
+    query.log(2, 30)
+    query.commit(2, query.tasks(rows=[{"v": 2}]))
+    words = ["offsets", "rewind", str(query.table), "--restore", "--apply"]
+    assert main([*words, "--to-version", "0"]) == 1
+    assert "version 1 has rows of another sink" in capsys.readouterr().err
+    assert main([*words, "--to-version", "1"]) == 0
+    assert query.read("v") == [{"v": 0}, {"v": 1}]
+
+
 def audited(query: Query, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     main(["audit", str(query.table)])
@@ -153,10 +210,31 @@ def test_the_audit_finds_what_an_earlier_version_wrote_twice(
     for file in query.table.glob("*.parquet"):
         shutil.copy(file, moved.table)
     found = audited(moved, capsys)
-    assert "[batch-twice] batch 0 was written before, by Delta's own sink" in found
+    assert "[batch-twice] batch 0 was written after Delta's own sink had written it" in found
     assert found.splitlines()[-1].endswith("others=1 verdict=broken")
     DeltaTable(moved.table).restore(0)
     assert "[batch-twice]" in audited(moved, capsys), "what was written stays written"
+
+
+def test_the_audit_finds_a_batch_that_deltas_sink_wrote_after_us(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Back to Delta's sink with the checkpoint of a query that was killed: it does not know what we have written."""
+    query = Query(tmp_path)
+    query.write(0, [{"v": 0}])
+    query.write(1, [{"v": 1}])
+    write_as_delta(query, 1)
+    assert "[batch-twice] Delta's own sink wrote batch 1 of query q, and version 2" in audited(query, capsys)
+    write_as_delta(query, 2)
+    assert audited(query, capsys).splitlines()[-1].endswith("others=1 verdict=broken")
+
+
+def test_rows_in_place_of_all_others_are_not_there_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = Query(tmp_path, replace=True)
+    write_as_delta(query, 0)
+    DeltaTable(query.table).delete()
+    query.write(0, [{"v": 5}])
+    assert "[batch-twice]" not in audited(query, capsys)
 
 
 def test_after_a_restore_deltas_batch_is_not_there_any_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

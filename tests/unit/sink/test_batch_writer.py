@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.options import OptionError
 from tests.cases import each_case
 from tests.unit.recovery.recovery_support import Pipeline
@@ -151,14 +152,12 @@ def before_a_write(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -
     """Let something happen between the look at the table and the commit."""
     write, acted = ResultSnapshot.write, False
 
-    def late(
-        snapshot: ResultSnapshot, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[Any]
-    ) -> None:
+    def late(snapshot: ResultSnapshot, proposal: Proposal) -> None:
         nonlocal acted
         if not acted:
             acted = True
             act()
-        write(snapshot, transactions, info, files)
+        write(snapshot, proposal)
 
     monkeypatch.setattr(ResultSnapshot, "write", late)
 

@@ -122,7 +122,7 @@ def test_a_query_that_has_read_what_is_gone(query: Query) -> None:
     assert (need.severity, need.what) == (Severity.WRONG, "has read what is gone")
 
 
-def behind(pipeline: Pipeline, age_s: float, past: tuple[tuple[float, int], ...]) -> Pipeline:
+def behind(pipeline: Pipeline, age_s: float | None, past: tuple[tuple[float, int], ...]) -> Pipeline:
     rows = tuple(replace(each, age_s=age_s) for each in pipeline.partitions)
     return replace(pipeline, partitions=rows, past=past)
 
@@ -132,7 +132,7 @@ def test_a_query_that_falls_behind(query: Query) -> None:
     (pipeline,) = seen.pipelines
     assert pipeline.state.word == "behind"
     assert needs(seen) == [], "it may catch up"
-    for age_s, past, expected in ((60.0, GROWING, 1), (1.0, GROWING, 0), (60.0, STEADY, 0)):
+    for age_s, past, expected in ((60.0, GROWING, 1), (None, GROWING, 1), (1.0, GROWING, 0), (60.0, STEADY, 0)):
         assert len(needs(replace(seen, pipelines=[behind(pipeline, age_s, past)]))) == expected
     need = only(needs(replace(seen, pipelines=[behind(pipeline, 60.0, GROWING)])))
     assert need.why == "3,000 offsets wait, 100 more each second."
@@ -211,3 +211,15 @@ def test_transactions_of_a_driver_that_is_at_work_are_its_own(query: Query, is_a
     for need in found:
         assert (need.subject, need.what) == ("Transactions of appId app", "are left open")
         assert need.commands == ("sparkonce transactions abort --bootstrap-servers localhost:9092 --app-id app",)
+
+
+def test_a_query_of_the_same_name_in_another_table_is_another_one(query: Query, tmp_path: Path) -> None:
+    other = Query(tmp_path / "other", "elsewhere")
+    other.write(0, [{"v": 1}])
+    runs = Runs(tmp_path)
+    runs.note("q", RunState.FAILED, "why")
+    tables = [TableWatches({}).at(str(each.table)) for each in (query, other)]
+    known = replace(look([str(query.checkpoint), str(other.checkpoint)], tables, {}), runs=runs)
+    found = pipelines(known, EndOffsets(lambda *_: 10), now_ms())
+    assert all(each.others for each in found)
+    assert only(needs(Seen(known, found, now_ms=now_ms()))).what == "has failed"

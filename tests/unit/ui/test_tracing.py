@@ -20,6 +20,7 @@ from sparkonce.jobs.ui.delta.tracing import SourceRecord, trace_record, trace_ro
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, Move
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.offsets import Position, SourceOffset
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn
@@ -318,7 +319,7 @@ def test_offsets_that_were_rewound_by_hand_contradict_what_was_written_twice(tmp
     move = Move(OffsetTxn("app", "kafka", TP._replace(topic="")), 20, 10)
     snapshot = DeltaOffsetStore(location, "app").snapshot()
     change = ManualChange(ChangeKind.REWIND, (move,))
-    snapshot.write(change.transactions(), {COMMIT_INFO_KEY: change.to_commit_info()})
+    snapshot.write(Proposal(change.transactions(), {COMMIT_INFO_KEY: change.to_commit_info()}))
     again = Query(tmp_path, "again", schema=SCHEMA)
     line = SourceOffset("kafka", {TP: Position(10, 20)}).to_json()
     (again.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{line}")
