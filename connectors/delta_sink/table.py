@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import (
     CatalogManagedError,
     CommitConflictError,
+    LogFileMissingError,
     OffsetStoreError,
     StoreMissingError,
     plain,
@@ -140,7 +142,11 @@ class ResultSnapshot(DeltaSnapshot):
             read_entry(version, (each["commitInfo"] or [{}])[0], (str(txn["appId"]) for txn in each["txn"]))
             for version, each in found
         )
-        return next((gone is not None for entry, gone in with_restores(entries) if query_id in entry.txn_ids), False)
+        with suppress(LogFileMissingError):  # cleaned up meanwhile
+            return next(
+                (gone is not None for entry, gone in with_restores(entries) if query_id in entry.txn_ids), False
+            )
+        return False
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """See `DeltaSnapshot.transactions`; also what is intended, once, for audits."""

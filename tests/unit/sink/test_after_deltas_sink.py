@@ -174,6 +174,19 @@ def test_what_a_restore_has_taken_out_is_written_again(tmp_path: Path) -> None:
     assert query.read("v") == [{"v": 0}, {"v": 1}]
 
 
+def test_it_is_refused_also_when_the_log_was_cleaned_up(tmp_path: Path) -> None:
+    query = Query(tmp_path, beginsLate="true")
+    for batch_id in (0, 1):
+        write_as_delta(query, batch_id)
+        query.log(batch_id, 10 * (batch_id + 1))
+    DeltaTable(query.table).create_checkpoint()
+    for commit in (query.table / "_delta_log").glob("*0.json"):
+        commit.unlink()
+    (query.table / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(OffsetMismatchError, match="Delta's own sink has written batch 1"):
+        query.tasks(rows=[{"v": 1}])
+
+
 def test_a_rewind_does_not_leave_out_what_deltas_sink_had_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
