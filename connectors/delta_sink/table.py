@@ -143,9 +143,8 @@ class ResultSnapshot(DeltaSnapshot):
             for version, each in found
         )
         with suppress(LogFileMissingError):  # cleaned up meanwhile
-            return next(
-                (gone is not None for entry, gone in with_restores(entries) if query_id in entry.txn_ids), False
-            )
+            its = (gone is not None for entry, gone in with_restores(entries) if query_id in entry.txn_ids)
+            return next(its, False)
         return False
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
