@@ -17,6 +17,19 @@ from tests.ui.looking import check_accessible, create_topic
 pytestmark = pytest.mark.kafka
 
 
+def test_nothing_is_asked_after_the_end(kafka: Any) -> None:
+    """A page may still be read in its thread when the pages end: a connection would be left open."""
+    create_topic(kafka.bootstrap_servers, "asked-of")
+    site = Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))
+    assert site.cluster is not None
+    assert site.cluster.settings.of_topic("asked-of").all
+    site.close()
+    assert site.cluster.members.of("nobody", "classic").all == ()
+    assert site.cluster.settings.of_topic("another").all == ()
+    for reader in (site.cluster.members, site.cluster.settings):
+        assert not reader._client._connections
+
+
 @pytest.fixture(scope="module")
 def changing(kafka: Any) -> Iterator[UiServer]:
     given = Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}, allow_changes=True)

@@ -31,13 +31,14 @@ class MembersReader:
         self._client = Client(settings)
         self._lock = threading.Lock()
         self._kept: tuple[str, float, Members] = "", 0.0, Members()
+        self._is_closed = False
 
     def of(self, group_id: str, kind: str) -> Members:
         """Return the members of a group of this kind."""
         with self._lock:
             name, at, known = self._kept
-            if name == group_id and time.monotonic() - at < KEPT_S:
-                return known
+            if self._is_closed or (name == group_id and time.monotonic() - at < KEPT_S):
+                return known  # a page that is still being read opens no connection after the end
             try:
                 found = Members(group_members(self._client, group_id, kind))
             except PROBLEMS as error:
@@ -48,4 +49,5 @@ class MembersReader:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
+            self._is_closed = True
             self._client.close()

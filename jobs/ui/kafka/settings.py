@@ -77,6 +77,7 @@ class SettingsReader:
         self._client = Client(settings)
         self._lock = threading.Lock()
         self._kept: dict[tuple[Resource, str], tuple[float, Settings]] = {}
+        self._is_closed = False
 
     def of_topic(self, name: str) -> Settings:
         """Return the settings of a topic."""
@@ -89,6 +90,7 @@ class SettingsReader:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
+            self._is_closed = True
             self._client.close()
 
     def _of(self, resource: Resource, name: str, address: tuple[str, int] | None) -> Settings:
@@ -96,6 +98,8 @@ class SettingsReader:
             at, known = self._kept.get((resource, name), (0.0, None))
             if known is not None and time.monotonic() - at < KEPT_S:
                 return known
+            if self._is_closed:  # a page that is still being read opens no connection after the end
+                return known or Settings()
             now = time.monotonic()
             try:
                 found = Settings(self._client.retry("ask for settings", lambda: self._ask(resource, name, address)))
