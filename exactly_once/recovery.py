@@ -66,7 +66,7 @@ def plan_rewind(
                 f"{describe(key)} was not stored at version {then.version}, and the log no longer shows where it "
                 "began: set it by hand with `sparkonce offsets set`"
             )
-        if restore and target == starts.get(key):
+        if restore and not {key, by_name} & then.offsets.keys():
             _check_nothing_between(entries, then.version, key)
         if target != offset:
             moves.append(Move(key, offset, target))

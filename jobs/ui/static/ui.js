@@ -98,7 +98,7 @@ function replaceWhole(html, digest) {
   show(LIVE);
 }
 
-// Every table sorts by the heading that is clicked, and stays sorted as its rows change; a third click ends that.
+// Every table sorts by the heading that is clicked, and stays sorted as its rows change; a third click restores the server's order.
 const sorted = new Map();
 const collator = new Intl.Collator(undefined, { numeric: true });
 
