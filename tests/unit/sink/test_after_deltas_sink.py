@@ -203,6 +203,19 @@ def test_a_rewind_does_not_leave_out_what_deltas_sink_had_written(
     assert query.read("v") == [{"v": 0}, {"v": 1}]
 
 
+def test_a_rewind_to_where_offsets_were_stored_minds_no_other_stream(tmp_path: Path) -> None:
+    """Although the log does not show any more that the application had begun before it."""
+    query = Query(tmp_path)
+    query.write(0, [{"v": 0}])
+    DeltaTable(query.table).create_checkpoint()
+    write_as_delta(query, 0, "another query")
+    query.write(1, [{"v": 1}])
+    for version in (0, 1):
+        (query.table / "_delta_log" / f"{version:020d}.json").unlink()
+    assert main(["offsets", "rewind", str(query.table), "--restore", "--apply", "--to-version", "1"]) == 0
+    assert query.rows() == 1
+
+
 def audited(query: Query, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     main(["audit", str(query.table)])
