@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.connection import BrokerConnection
@@ -90,16 +91,11 @@ def _consumer_members(client: Client, connection: BrokerConnection, group_id: st
     answer = client.ask(connection, ApiKey.CONSUMER_GROUP_DESCRIBE, version, group_ids=[group_id])
     (group,) = answer.groups
     _check(group.error_code, f"describe the group {group_id}")
-    return [
-        GroupMember(
-            each.client_id,
-            each.client_host.removeprefix("/"),
-            each.member_id,
-            each.instance_id or "",
-            tuple((one.topic_name, tuple(one.partitions)) for one in each.assignment.topic_partitions),
-        )
+    shares = [
+        tuple((one.topic_name, tuple(one.partitions)) for one in each.assignment.topic_partitions)
         for each in group.members
     ]
+    return [_member(each, each.instance_id, share) for each, share in zip(group.members, shares, strict=True)]
 
 
 def _classic_members(client: Client, connection: BrokerConnection, group_id: str) -> list[GroupMember]:
@@ -107,16 +103,19 @@ def _classic_members(client: Client, connection: BrokerConnection, group_id: str
     answer = client.ask(connection, ApiKey.DESCRIBE_GROUPS, version, groups=[group_id])
     (group,) = answer.groups
     _check(group.error_code, f"describe the group {group_id}")
+    is_consumer = group.protocol_type == CONSUMER
     return [
-        GroupMember(
-            each.client_id,
-            each.client_host.removeprefix("/"),
-            each.member_id,
-            getattr(each, "group_instance_id", None) or "",
-            assigned_partitions(each.member_assignment) if group.protocol_type == CONSUMER else (),
+        _member(
+            each,
+            getattr(each, "group_instance_id", None),
+            assigned_partitions(each.member_assignment) if is_consumer else (),
         )
         for each in group.members
     ]
+
+
+def _member(each: Any, instance_id: str | None, assigned: tuple[tuple[str, tuple[int, ...]], ...]) -> GroupMember:
+    return GroupMember(each.client_id, each.client_host.removeprefix("/"), each.member_id, instance_id or "", assigned)
 
 
 def assigned_partitions(data: bytes) -> tuple[tuple[str, tuple[int, ...]], ...]:
