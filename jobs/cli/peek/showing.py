@@ -122,17 +122,27 @@ def block(each: Decoded) -> Iterator[str]:
     """Yield the lines of one record, with its value as indented JSON."""
     record = each.record
     yield f"── partition {record.partition}, offset {record.offset}, {iso(record.timestamp_ms) or 'no timestamp'}"
+    yield from about(each)
+    yield from value_lines(each.value)
+
+
+def about(each: Decoded) -> Iterator[str]:
+    """Yield lines with the key, the headers, and the schema of a record's value."""
     yield f"key     {one_line(each.key)}"
-    for key, value in record.headers:
+    for key, value in each.record.headers:
         yield f"header  {safe(key)}: {one_line(guessed(value))}"
     if each.value.schema is not None:
         yield f"schema  {each.value.schema}"
-    if each.value.form is Form.TREE:
-        text = json.dumps(each.value.content, ensure_ascii=False, indent=2)
-    elif each.value.form is Form.TEXT:
-        text = _told_apart(each.value.content)
+
+
+def value_lines(value: Cell) -> Iterator[str]:
+    """Yield the lines of a value, as indented JSON."""
+    if value.form is Form.TREE:
+        text = json.dumps(value.content, ensure_ascii=False, indent=2)
+    elif value.form is Form.TEXT:
+        text = _told_apart(value.content)
     else:
-        text = one_line(each.value)
+        text = one_line(value)
     yield from (safe(line) for line in _LINE_END.split(text))
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from sparkonce.jobs.cli.peek.decoding import Decoded, iso
+from sparkonce.jobs.cli.peek.decoding import Cell, Decoded, Form, iso
 from sparkonce.jobs.cli.peek.reading import FIRST, PeekError, Start, Wanted
-from sparkonce.jobs.cli.peek.showing import block, one_line
+from sparkonce.jobs.cli.peek.showing import about, one_line, value_lines
 from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.messages import Bounds, Screen, Search, positions_text, read_positions
 from sparkonce.jobs.ui.kafka.readers import COMMITTED, ISOLATION
@@ -24,8 +24,8 @@ from sparkonce.offset_store.secrets import without_secrets
 COUNTS = (25, 50, 100, 250)
 MAX_PARTITIONS = 64
 """Of a topic with more, one partition is shown at a time."""
-MAX_LINE, MAX_TEXT = 300, 20_000
-"""Characters of a key or value to show, collapsed and expanded."""
+MAX_LINE, MAX_ABOUT, MAX_TEXT = 300, 5_000, 20_000
+"""Characters to show: of a key or value in its line, and expanded, of key and headers, and of the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,15 @@ class Row:
     partition: int
     offset: int
     at: str
-    key: str
-    value: str
+    key: str | None
+    """On one line; None for null."""
+    value: str | None
     headers: int
+    about: str
+    """The key, the headers, and the schema, in lines."""
     text: str
+    """The value, in lines."""
+    is_json: bool
 
 
 def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
@@ -175,21 +180,23 @@ def _links(asked: PageRequest, screen: Screen) -> Mapping[str, str]:
 
 def _row(each: Decoded) -> Row:
     record = each.record
+    value = list(value_lines(each.value))
     return Row(
         f"m-{record.partition}-{record.offset}",
         record.partition,
         record.offset,
-        iso(record.timestamp_ms) or "no timestamp",
-        _cut(one_line(each.key), MAX_LINE),
-        _cut(one_line(each.value), MAX_LINE),
+        (iso(record.timestamp_ms) or "no timestamp").replace("T", " ").removesuffix("Z"),
+        _line(each.key),
+        _line(each.value),
         len(record.headers),
-        _cut("\n".join(_whole(each)), MAX_TEXT),
+        _cut("\n".join(about(each)), MAX_ABOUT),
+        _cut("\n".join(value), MAX_TEXT),
+        each.value.form is Form.TREE,
     )
 
 
-def _whole(each: Decoded) -> Sequence[str]:
-    """Return key, headers and value as lines."""
-    return list(block(each))[1:]
+def _line(cell: Cell) -> str | None:
+    return None if cell.form is Form.NULL and cell.problem is None else _cut(one_line(cell), MAX_LINE)
 
 
 def _cut(text: str, most: int) -> str:

@@ -3,22 +3,23 @@
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
-const LIVE = "live", PAUSED = "paused while a message is open";
+const LIVE = "live";
 let stream = null;
 let address = location.pathname + location.search;
 
 function follow(has) {
   leave();
   stream = new EventSource(address + (address.includes("?") ? "&" : "?") + "live=" + encodeURIComponent(has));
-  stream.addEventListener("open", () => show(LIVE));
+  stream.addEventListener("open", showHeld);
   stream.addEventListener("error", () => show(stream.readyState === EventSource.CLOSED ? "stopped: reload the page" : "disconnected, trying again"));
-  stream.addEventListener("parts", (event) => soon(() => replaceParts(JSON.parse(event.data), event.lastEventId)));
-  stream.addEventListener("whole", (event) => soon(() => replaceWhole(JSON.parse(event.data), event.lastEventId)));
+  stream.addEventListener("parts", (event) => soon(() => arrived({ ...held, parts: { ...held?.parts, ...JSON.parse(event.data) }, digest: event.lastEventId })));
+  stream.addEventListener("whole", (event) => soon(() => arrived({ whole: JSON.parse(event.data), parts: {}, digest: event.lastEventId })));
 }
 
 function leave() {
   if (stream !== null) stream.close();
   later = [];
+  held = null;  // what follows again is sent it again
   stream = null;
 }
 
@@ -26,20 +27,60 @@ function leave() {
 function show(state) {
   if (state === LIVE && main.querySelector("[data-stale]") !== null) state = "out of date";
   connection.textContent = state;
-  connection.className = { [LIVE]: "good", [PAUSED]: "soft" }[state] ?? "bad";
+  connection.className = state === LIVE ? "good" : state.startsWith("paused") ? "soft" : "bad";
 }
 
-// A message that somebody has opened in a list is not to be swept away by newer ones.
+// What somebody reads stands still: while a message is open, or after "Pause", changes are held, and new messages counted.
+let held = null, paused = false;
+
 function isReading() {
-  return main.querySelector("tbody details[open]") !== null;
+  return paused || main.querySelector("tbody details[open]") !== null;
 }
 
-document.addEventListener("toggle", () => {
-  if (!("follows" in main.dataset)) return;
-  if (isReading()) {
-    leave();
-    show(PAUSED);
-  } else if (stream === null && !document.hidden) follow(main.dataset.digest);
+function arrived(change) {
+  held = change;
+  if (isReading()) showHeld();
+  else release();
+}
+
+function release() {
+  const { whole, parts, digest } = held ?? {};
+  held = null;
+  if (whole !== undefined) replaceWhole(whole);
+  if (parts !== undefined) replaceParts(parts);
+  if (digest !== undefined) main.dataset.digest = digest;
+  showHeld();
+}
+
+function newMessages() {
+  const names = held?.whole === undefined ? [] : [...parsed(held.whole).querySelectorAll("tbody details[id]")].map((each) => each.id);
+  const added = names.filter((name) => document.getElementById(name) === null).length;
+  return added === 0 ? "" : added + (added === names.length ? " or more" : "") + " new";
+}
+
+function showHeld() {
+  const reading = isReading(), added = reading ? newMessages() : "", button = document.getElementById("pause");
+  if (button !== null) {
+    button.hidden = false;
+    button.textContent = reading ? "Go on" + (added && ": " + added) : "Pause";
+  }
+  if (stream !== null) show(reading ? "paused" + (added && ", " + added) : LIVE);
+}
+
+main.addEventListener("click", (event) => {
+  if (event.target.id !== "pause") return;
+  const reading = isReading();
+  for (const each of main.querySelectorAll("tbody details[open]")) each.open = false;
+  paused = !reading;
+  if (reading) release();
+  else showHeld();
+});
+
+document.addEventListener("toggle", (event) => {
+  if (!event.target.matches("tbody details")) return;
+  if (event.target.open) dressMessage(event.target);
+  if (isReading()) showHeld();
+  else release();
 }, true);
 
 // Elements are parsed in a template, where a row of a table may stand alone.
@@ -56,7 +97,7 @@ document.addEventListener("pointerdown", () => { pressed = true; });
 for (const end of ["pointerup", "pointercancel", "blur"]) {
   window.addEventListener(end, () => setTimeout(() => {
     pressed = false;
-    for (const change of isReading() ? [] : later.splice(0)) change();
+    for (const change of later.splice(0)) change();
   }));
 }
 
@@ -65,7 +106,7 @@ function soon(change) {
   else change();
 }
 
-function replaceParts(parts, digest) {
+function replaceParts(parts) {
   for (const [id, html] of Object.entries(parts)) {
     const old = document.getElementById(id);
     if (old === null) continue;
@@ -74,11 +115,9 @@ function replaceParts(parts, digest) {
     focusAgain(document.getElementById(id), place);
   }
   dress();
-  main.dataset.digest = digest;
-  show(LIVE);
 }
 
-function replaceWhole(html, digest) {
+function replaceWhole(html) {
   const place = focusIn(main);
   const typed = [...main.querySelectorAll("input[id], select[id], textarea[id]")].filter(isTyped).map((each) => [each.id, each.value, each.checked]);
   const opened = [...main.querySelectorAll("details[id][open]")].map((each) => each.id);
@@ -94,8 +133,6 @@ function replaceWhole(html, digest) {
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   main.querySelectorAll(".scroll").forEach((each, at) => { if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at]; });
   focusAgain(main, place);
-  main.dataset.digest = digest;
-  show(LIVE);
 }
 
 // Every table sorts by the heading that is clicked, and stays sorted as its rows change; a third click restores the server's order.
@@ -103,6 +140,7 @@ const sorted = new Map();
 const collator = new Intl.Collator(undefined, { numeric: true });
 
 function dress() {
+  showHeld();
   for (const table of main.querySelectorAll(".scroll > table")) {
     const heads = [...table.querySelectorAll("thead th")];
     heads.forEach((head, column) => { if (head.firstElementChild === null && head.textContent !== "") addSorting(table, head, column); });
@@ -112,6 +150,7 @@ function dress() {
     const by = sorted.get(nameOf(table));
     if (by !== undefined) sort(table, by);
   }
+  showTimes();
 }
 
 function nameOf(table) {
@@ -129,7 +168,7 @@ function addSorting(table, head, column) {
     else if (by.down === head.classList.contains("number")) sorted.set(name, { column, down: !by.down });
     else sorted.delete(name);
     if (sorted.has(name)) sort(table, sorted.get(name));
-    else if (stream !== null) follow("");  // the server's order
+    else if (stream !== null && !isReading()) follow("");  // the server's order
     else location.reload();
   });
   head.replaceChildren(button);
@@ -207,7 +246,7 @@ function ask(form) {
 document.addEventListener("visibilitychange", () => {
   if (!("follows" in main.dataset)) return;
   if (document.hidden) leave();
-  else if (stream === null && !isReading()) follow(main.dataset.digest);
+  else if (stream === null) follow(main.dataset.digest);
 });
 if ("follows" in main.dataset && !document.hidden) follow(main.dataset.digest);
 dress();
