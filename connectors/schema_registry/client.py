@@ -31,8 +31,8 @@ MAX_KEPT = 10_000
 """Schemas that a process keeps in memory."""
 MAX_SHOWN = 500
 """Characters of a registry's or library's message that an error of ours shows."""
-_NOT_FOUND = frozenset({40401, 40402, 40403, 40404, 40405})
-"""Error codes about a subject, version or schema that is unknown, or was deleted."""
+_NOT_FOUND = frozenset({40401, 40402, 40403, 40404, 40405, 40408})
+"""Error codes about a subject, version, schema or level that is unknown, or was deleted."""
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses after which a request is repeated."""
 _TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}")
@@ -156,6 +156,26 @@ class Registry:
         self._check(what, found.version, found.schema_id)
         schema = self._with_references(what, found.schema, context_of(name), None)
         return Version(subject, found.version, found.schema_id, schema, found.guid)
+
+    def subjects(self) -> list[str]:
+        """Return the names of all subjects; raises as `latest`."""
+        return sorted(map(str, self._ask("its subjects", lambda client: client.get_subjects())))
+
+    def version_numbers(self, subject: str) -> list[int]:
+        """Return the numbers of a subject's versions; raises as `latest`."""
+        name = self.settings.qualified(subject)
+        return sorted(self._ask(f"the versions of subject {subject}", lambda client: client.get_versions(name)))
+
+    def compatibility(self, subject: str) -> str:
+        """Return the level by which new versions of a subject are checked, its own or the registry's.
+
+        Raises as `latest`.
+        """
+        name = self.settings.qualified(subject)
+        try:
+            return str(self._ask(f"the level of subject {subject}", lambda client: client.get_compatibility(name)))
+        except UnknownSchemaError:  # it has none of its own
+            return str(self._ask("its compatibility level", lambda client: client.get_compatibility()))
 
     def version_number(self, subject: str, schema_id: int) -> int:
         """Return which version of a subject an id is, also of one that was deleted softly: the newest, if several.
@@ -334,7 +354,8 @@ class Registry:
                     "'sparkonce[registry]', on workers, too"
                 ) from error
             try:
-                self._clients[url] = SchemaRegistryClient(self.settings.client_conf(url))
+                # Another thread may have been faster: what it uses already stays the one that is closed in the end.
+                self._clients.setdefault(url, SchemaRegistryClient(self.settings.client_conf(url)))
             except (OSError, ValueError) as error:
                 raise RegistryError(f"{self._where}: its options do not work: {self._hidden(error)}") from None
         return self._clients[url]

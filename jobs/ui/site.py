@@ -16,6 +16,7 @@ from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches
 from sparkonce.jobs.ui.kafka.messages import Messages
 from sparkonce.jobs.ui.kafka.past import Trends
 from sparkonce.jobs.ui.kafka.readers import Topics
+from sparkonce.jobs.ui.kafka.subjects import Subjects
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
 from sparkonce.jobs.ui.result_cache import ResultCache
 
@@ -60,6 +61,7 @@ class Site:
         self.screens = ResultCache(MAX_SCREENS)
         self.lags = Trends()
         """The lags of queries."""
+        self.subjects = Subjects(given.registry, self.cluster.options if self.cluster else {})
         self._topics = Topics(self.cluster.options if self.cluster else {}, given.registry)
 
     def messages(self, topic: str) -> AbstractContextManager[Messages]:
@@ -69,6 +71,7 @@ class Site:
     def close(self) -> None:
         """Close all connections."""
         self._topics.close()
+        self.subjects.close()
         if self.cluster is not None:
             self.cluster.close()
 

@@ -27,7 +27,9 @@ def test_nothing_is_asked_after_the_end(kafka: Any) -> None:
     assert site.cluster.members.of("nobody", "classic").all == ()
     assert site.cluster.settings.of_topic("another").all == ()
     for reader in (site.cluster.members, site.cluster.settings):
-        assert not reader._client._connections
+        assert not reader._answers._client._connections
+    with pytest.raises(ConnectionError), site.messages("asked-of"):
+        pass
 
 
 @pytest.fixture(scope="module")

@@ -51,3 +51,20 @@ def test_what_is_not_known_is_said(traced: UiServer, page: Page) -> None:
     expect(page.locator("#records")).to_contain_text("not known: Not read yet: the next offset is 30")
     page.goto(f"{traced.url}trace?topic=topic&partition=0&offset=x")
     expect(page.get_by_role("alert")).to_contain_text("a record has a topic, a partition and an offset")
+
+
+def test_the_newest_rows_of_a_table_lead_to_their_records(traced: UiServer, page: Page) -> None:
+    page.goto(f"{traced.url}tables")
+    row = page.locator("tbody tr").first
+    expect(row).to_contain_text("✓ proven")
+    expect(row.locator("td").nth(5)).to_contain_text("KiB")
+    row.get_by_role("link").click()
+    page.get_by_role("link", name="Rows", exact=True).click()
+    columns = page.get_by_role("region", name="Columns")
+    expect(columns.get_by_role("row", name="offset bigint")).to_be_visible()
+    check_accessible(page)
+    rows = page.get_by_role("region", name="Rows").locator("tbody tr")
+    expect(rows).to_have_count(20)
+    offset = rows.first.get_by_role("link").inner_text().rpartition(" ")[2]
+    rows.first.get_by_role("link").click()
+    expect(page.locator("#records")).to_contain_text(f"at offset {offset}")

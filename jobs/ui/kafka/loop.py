@@ -64,12 +64,12 @@ class Loop(Generic[FoundT]):
         self._thread = threading.Thread(target=self._run, name=f"ui-{name}", daemon=True)
         self._thread.start()
 
-    def result(self) -> Result[FoundT]:
-        """Return the last result; only the first call may wait, for the first result."""
+    def result(self, wait_s: float = FIRST_LOOK_S) -> Result[FoundT]:
+        """Return the last result; until there is one, wait for it this long."""
         was_read, self._read_at = self._is_read(), time.monotonic()
         if not was_read:
             self._wake.set()
-        self._looked.wait(FIRST_LOOK_S)
+        self._looked.wait(wait_s)
         return self._result
 
     def next_result(self) -> Result[FoundT]:

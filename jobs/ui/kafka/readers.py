@@ -41,10 +41,11 @@ class Topics:
         self._kafka, self._registry = {ISOLATION: COMMITTED, **kafka}, registry
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._is_closed = False
 
     @contextmanager
     def messages(self, topic: str) -> Iterator[Messages]:
-        """Yield a reader of a topic's messages."""
+        """Yield a reader of a topic's messages. Raises ConnectionError after the end."""
         opened = self._opened(topic)
         with opened.lock:
             yield opened.messages
@@ -52,6 +53,7 @@ class Topics:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
+            self._is_closed = True
             for each in self._open.values():
                 each.close()
             self._open.clear()
@@ -62,6 +64,8 @@ class Topics:
 
     def _opened(self, topic: str) -> _Open:
         with self._lock:
+            if self._is_closed:  # a page that is still being read opens no connection
+                raise ConnectionError("the pages have ended")
             if topic not in self._open:
                 self._open[topic] = self._made(topic)
             self._open.move_to_end(topic)

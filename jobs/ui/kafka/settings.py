@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparkonce.jobs.ui.kafka.loop import PROBLEMS
+from sparkonce.jobs.ui.kafka.answers import Answers
 from sparkonce.kafka.client.client import Client
-from sparkonce.kafka.client.connection import BrokerConnection
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
@@ -18,9 +15,6 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 KEPT_S = 5.0
 """How long a response is cached."""
-RETRY_S = 1.0
-"""The delay before brokers that did not answer are asked again."""
-MAX_KEPT = 1000
 
 
 class Resource(IntEnum):
@@ -71,13 +65,10 @@ class Settings:
 
 
 class SettingsReader:
-    """Requests settings, and caches the responses briefly; any thread may call it."""
+    """Requests settings; any thread may call it."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._client = Client(settings)
-        self._lock = threading.Lock()
-        self._kept: dict[tuple[Resource, str], tuple[float, Settings]] = {}
-        self._is_closed = False
+        self._answers: Answers[list[Setting]] = Answers(settings, KEPT_S)
 
     def of_topic(self, name: str) -> Settings:
         """Return the settings of a topic."""
@@ -89,45 +80,32 @@ class SettingsReader:
 
     def close(self) -> None:
         """Close all connections."""
-        with self._lock:
-            self._is_closed = True
-            self._client.close()
+        self._answers.close()
 
     def _of(self, resource: Resource, name: str, address: tuple[str, int] | None) -> Settings:
-        with self._lock:
-            at, known = self._kept.get((resource, name), (0.0, None))
-            if known is not None and time.monotonic() - at < KEPT_S:
-                return known
-            if self._is_closed:  # a page that is still being read opens no connection after the end
-                return known or Settings()
-            now = time.monotonic()
-            try:
-                found = Settings(self._client.retry("ask for settings", lambda: self._ask(resource, name, address)))
-            except PROBLEMS as error:
-                found, now = Settings(() if known is None else known.all, str(error)), now - KEPT_S + RETRY_S
-            if len(self._kept) >= MAX_KEPT:
-                self._kept.clear()
-            self._kept[resource, name] = now, found
-            return found
+        def ask(client: Client) -> list[Setting]:
+            return client.retry("ask for settings", lambda: _settings(client, resource, name, address))
 
-    def _ask(self, resource: Resource, name: str, address: tuple[str, int] | None) -> list[Setting]:
-        connection: BrokerConnection = (
-            self._client.any_connection() if address is None else self._client.connection(address)
+        found, problem = self._answers.get((resource, name), ask)
+        return Settings(found or (), problem)
+
+
+def _settings(client: Client, resource: Resource, name: str, address: tuple[str, int] | None) -> list[Setting]:
+    connection = client.any_connection() if address is None else client.connection(address)
+    version = connection.version(ApiKey.DESCRIBE_CONFIGS)
+    kind = apis.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
+    wanted = kind(version=version, resource_type=int(resource), resource_name=name, configuration_keys=None)
+    answer = client.ask(connection, ApiKey.DESCRIBE_CONFIGS, version, resources=[wanted])
+    (result,) = answer.results
+    if result.error_code:
+        raise KafkaError(ErrorCode.of(result.error_code), f"settings of {name}")
+    return [
+        Setting(
+            each.name,
+            None if each.is_sensitive else each.value,
+            SOURCES.get(each.config_source, "elsewhere"),
+            each.config_source == DEFAULT,
+            bool(each.is_sensitive),
         )
-        version = connection.version(ApiKey.DESCRIBE_CONFIGS)
-        kind = apis.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
-        wanted = kind(version=version, resource_type=int(resource), resource_name=name, configuration_keys=None)
-        answer = self._client.ask(connection, ApiKey.DESCRIBE_CONFIGS, version, resources=[wanted])
-        (result,) = answer.results
-        if result.error_code:
-            raise KafkaError(ErrorCode.of(result.error_code), f"settings of {name}")
-        return [
-            Setting(
-                each.name,
-                None if each.is_sensitive else each.value,
-                SOURCES.get(each.config_source, "elsewhere"),
-                each.config_source == DEFAULT,
-                bool(each.is_sensitive),
-            )
-            for each in sorted(result.configs, key=lambda each: str(each.name))
-        ]
+        for each in sorted(result.configs, key=lambda each: str(each.name))
+    ]

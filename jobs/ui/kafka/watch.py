@@ -1,4 +1,4 @@
-"""A cluster that is read repeatedly: topics, groups and open transactions, each in a separate thread.
+"""A cluster that is read repeatedly: topics, groups, open transactions and sizes, each in a separate thread.
 
 Pages show the last result and never wait for a broker. While there are no readers, topics and groups are still read
 from time to time, to have a history for rates and trends.
@@ -13,6 +13,7 @@ from sparkonce.jobs.ui.kafka.loop import Loop, Result
 from sparkonce.jobs.ui.kafka.members import MembersReader
 from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.settings import SettingsReader
+from sparkonce.jobs.ui.kafka.sizes import SizesLook, TopicSize
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, TopicState, TransactionsState
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
 from sparkonce.jobs.ui.kafka.transactions import TransactionsLook
@@ -24,10 +25,12 @@ PATIENCE = {
     "kafka.request.timeout.ms": "3000",
 }
 """The timeout of requests to brokers, by default: a stopped one is shown within a second."""
-TOPICS_S, GROUPS_S, TRANSACTIONS_S = 0.3, 0.6, 1.0
+TOPICS_S, GROUPS_S, TRANSACTIONS_S, SIZES_S = 0.3, 0.6, 1.0, 5.0
 """The interval of reads while a page is followed."""
 IDLE_S = 5.0
 """The same while no page is."""
+FIRST_SIZES_S = 0.5
+"""How long a page waits for the first sizes, which it can do without."""
 
 
 class ClusterWatch:
@@ -42,10 +45,12 @@ class ClusterWatch:
         topics, groups = TopicsLook(settings, past), GroupsLook(settings, self.options, past)
         transactions = TransactionsLook(settings)
         self.settings, self.members = SettingsReader(settings), MembersReader(settings)
-        self._looks = topics, groups, transactions
+        sizes = SizesLook(settings)
+        self._looks = topics, groups, transactions, sizes
         self._topics = Loop("topics", topics, ClusterState(), TOPICS_S, IDLE_S)
         self._groups: Loop[Mapping[str, GroupState]] = Loop("groups", groups, {}, GROUPS_S, IDLE_S)
         self._transactions = Loop("transactions", transactions, TransactionsState(), TRANSACTIONS_S, None)
+        self._sizes: Loop[Mapping[str, TopicSize]] = Loop("sizes", sizes, {}, SIZES_S, None)
 
     def state(self) -> Result[ClusterState]:
         """Return brokers and topics."""
@@ -73,9 +78,13 @@ class ClusterWatch:
         """Return open transactions."""
         return self._transactions.result()
 
+    def sizes(self) -> Mapping[str, TopicSize]:
+        """Return the sizes of topics on disk, as far as they are known."""
+        return self._sizes.result(FIRST_SIZES_S).found
+
     def close(self) -> None:
         """Stop reading, and close all connections."""
-        for loop in (self._topics, self._groups, self._transactions):
+        for loop in (self._topics, self._groups, self._transactions, self._sizes):
             loop.close()
         for look in self._looks:
             look.close()

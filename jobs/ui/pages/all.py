@@ -7,6 +7,8 @@ from sparkonce.jobs.ui.pages.brokers import BROKER, BROKERS
 from sparkonce.jobs.ui.pages.groups import GROUP, GROUPS
 from sparkonce.jobs.ui.pages.messages import MESSAGES
 from sparkonce.jobs.ui.pages.pipelines import PIPELINE, PIPELINES
+from sparkonce.jobs.ui.pages.registry import REGISTRY, SUBJECT
+from sparkonce.jobs.ui.pages.rows import TABLE_ROWS
 from sparkonce.jobs.ui.pages.stored import STORED
 from sparkonce.jobs.ui.pages.tables import TABLE, TABLE_FILES, TABLES
 from sparkonce.jobs.ui.pages.topic import TOPIC
@@ -18,8 +20,9 @@ PAGES: tuple[Page, ...] = (
     *(PIPELINES, PIPELINE),
     *(TOPICS, TOPIC, MESSAGES),
     *(GROUPS, GROUP),
-    *(TABLES, TABLE, TABLE_FILES, STORED),
+    *(TABLES, TABLE, TABLE_ROWS, TABLE_FILES, STORED),
     TRACE,
     TRANSACTIONS,
+    *(REGISTRY, SUBJECT),
     *(BROKERS, BROKER),
 )

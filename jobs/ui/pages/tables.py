@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparkonce.jobs.ui.delta.files import FilesState
 from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.strips import strips
 from sparkonce.jobs.ui.delta.tables import PAGE, TableWatch
@@ -27,6 +28,7 @@ class TableSummary:
     watch: TableWatch
     audit: AuditState | None
     """None before it was read."""
+    files: FilesState | None = None
     problem: str = ""
 
     @property
@@ -47,9 +49,10 @@ def _glance(watch: TableWatch, until_s: float) -> TableSummary:
     if left_s <= 0 and (known is None or known.verdict is None):
         return TableSummary(watch, known)
     try:
-        return TableSummary(watch, watch.followed.look(max(left_s, 0.0)))
+        audit = watch.followed.look(max(left_s, 0.0))
+        return TableSummary(watch, audit, None if audit.verdict is None else watch.files())
     except (OffsetStoreError, OSError, ValueError) as error:
-        return TableSummary(watch, None, str(error) or type(error).__name__)
+        return TableSummary(watch, None, None, str(error) or type(error).__name__)
 
 
 def table_of(site: Site, key: str) -> TableWatch:

@@ -36,6 +36,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "state": site.cluster.state(),
         "groups": groups,
         "topic": topic,
+        "size": site.cluster.sizes().get(topic.name),
         "partitions": part(asked, topic.partitions, AT_ONCE),
         "readers": sorted(readers, key=lambda each: (-each.lag_in(topic.name).offsets, each.group_id)),
         "settings": site.cluster.settings.of_topic(topic.name),

@@ -33,6 +33,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "groups": groups,
         "topics": part(asked, topics, AT_ONCE),
         "readers": _readers(groups.found.values()),
+        "sizes": site.cluster.sizes(),
         "shown": GROUPS_SHOWN,
     }
 

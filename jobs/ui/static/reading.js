@@ -49,15 +49,19 @@ function ago(seconds) {
   return seconds < -1 ? `in ${number} ${unit}` : `${number} ${unit} ago`;
 }
 
-// When a message is opened: once for each element, as changes bring new ones.
-function dressMessage(details) {
-  const value = details.querySelector("pre.message");
-  if (value === null || value.dataset.dressed !== undefined) return;
+// Once for each element that is seen, as changes bring new ones.
+function dressMessages() {
+  for (const value of document.querySelectorAll("#main pre.message:not([data-dressed])")) {
+    if (value.closest("details:not([open])") === null) dressMessage(value);
+  }
+}
+
+function dressMessage(value) {
   value.dataset.dressed = "";
   if (value.classList.contains("json")) colour(value);
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = "Copy the value";
+  button.textContent = "Copy";
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(value.textContent);

@@ -78,7 +78,7 @@ main.addEventListener("click", (event) => {
 
 document.addEventListener("toggle", (event) => {
   if (!event.target.matches("tbody details")) return;
-  if (event.target.open) dressMessage(event.target);
+  dressMessages();
   if (isReading()) showHeld();
   else release();
 }, true);
@@ -151,6 +151,7 @@ function dress() {
     if (by !== undefined) sort(table, by);
   }
   showTimes();
+  dressMessages();
 }
 
 function nameOf(table) {
