@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sparkonce.connectors.lag.runs import Run, Runs
 from sparkonce.connectors.lag.state import Slot
@@ -118,9 +119,9 @@ class OtherQuery:
     """Whether it writes where this one does, and not only under the same name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pipeline:
-    """One query."""
+    """One query. What is concluded is kept: a page asks for it many times, in sorting, counting and showing."""
 
     query_id: str
     name: str
@@ -162,7 +163,7 @@ class Pipeline:
             known = [WEAKER if sink.guarantee is None else sink.guarantee.value for sink in self.topic_sinks]
         return ", ".join(dict.fromkeys(known)) or "not known"
 
-    @property
+    @cached_property
     def state(self) -> QueryState:
         """Whether it runs, and keeps up."""
         found = query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms)
@@ -173,18 +174,18 @@ class Pipeline:
         """Whether more waits than it has ever committed in a minute of that hour."""
         return self.most_in_a_minute > 0 and (self.lag or 0) > self.most_in_a_minute
 
-    @property
+    @cached_property
     def lag_s(self) -> float | None:
         """The longest time that a record has waited; None if none waits, or if it is not known of one."""
         ages = [each.age_s for each in self.partitions if (each.lag or 0) > 0]
         return None if None in ages else max((age for age in ages if age is not None), default=None)
 
-    @property
+    @cached_property
     def trend(self) -> float:
         """The growth of its lag in offsets per second; negative if it shrinks."""
         return slope(self.past)
 
-    @property
+    @cached_property
     def durations_s(self) -> tuple[float, float] | None:
         """The median and the 95th percentile of its batches, from plan to end; None if no batch has ended."""
         known = self.checkpoint
@@ -197,26 +198,26 @@ class Pipeline:
         """The newest batch in a table or in topics."""
         return max((sink.last_batch for sink in self.targets), default=None)
 
-    @property
+    @cached_property
     def last_ms(self) -> int | None:
         """When it last committed, or planned."""
         times = [sink.last_ms for sink in self.targets]
         times += list(self.checkpoint.planned.values()) if self.checkpoint else []
         return max(times, default=None)
 
-    @property
+    @cached_property
     def lag(self) -> int | None:
         """The lag of all partitions; None if none has one."""
         return total_lag(each.lag for each in self.partitions)
 
-    @property
+    @cached_property
     def beyond(self) -> frozenset[PartitionRow]:
         """The partitions whose log ends before the committed offset: the topic was recreated, or has lost records."""
         if self.ends_at_ms < (self.last_ms or 0) + SETTLED_MS:
             return frozenset()
         return frozenset(each for each in self.partitions if each.lag is not None and each.lag < 0)
 
-    @property
+    @cached_property
     def most_in_a_minute(self) -> int:
         """The maximum, for the scale of the chart."""
         return max((minute.records for _, minute in self.minutes), default=0)
