@@ -6,8 +6,10 @@ import json
 import logging
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -170,6 +172,19 @@ def test_a_process_has_one_client() -> None:
     settings = RegistrySettings(url=("http://h:1",))
     assert shared_registry(settings) is shared_registry(RegistrySettings(url=("http://h:1",)))
     assert shared_registry(settings) is not shared_registry(RegistrySettings(url=("http://h:2",)))
+
+
+def test_threads_that_ask_at_once_share_one_client(server: EmbeddedRegistry) -> None:
+    """A second one would be lost with its connections open."""
+    for _ in range(5):
+        with connected(server.url) as registry, ThreadPoolExecutor(4) as threads:
+            at_once = Barrier(4)
+
+            def ask(_: int, registry: Registry = registry, at_once: Barrier = at_once) -> SchemaRegistryClient:
+                at_once.wait()
+                return registry._client(server.url)
+
+            assert len(set(map(id, threads.map(ask, range(4))))) == 1
 
 
 def test_basic_authentication(broker: EmbeddedBroker) -> None:
