@@ -30,10 +30,10 @@ _COMMIT = (
 )
 
 
-def make(path: Path, versions: int, partitions: int = 4) -> None:
+def make(path: Path, versions: int, partitions: int = 4, app: str = APP, query: str = QUERY) -> None:
     """Make a table with this many versions."""
     DeltaTable.create(path, SCHEMA)
-    extend(path, 1, versions, lambda version: _text(path, version, partitions))
+    extend(path, 1, versions, lambda version: _text(path, version, partitions, app, query))
 
 
 def extend(table: Path, since: int, versions: int, text: Callable[[int], str]) -> None:
@@ -44,9 +44,9 @@ def extend(table: Path, since: int, versions: int, text: Callable[[int], str]) -
             DeltaTable(table).create_checkpoint()
 
 
-def commit(path: Path, version: int, partitions: int = 4) -> None:
+def commit(path: Path, version: int, partitions: int = 4, app: str = APP, query: str = QUERY) -> None:
     """Write the next version of a table that `make` has made."""
-    _put(path, version, _text(path, version, partitions))
+    _put(path, version, _text(path, version, partitions, app, query))
 
 
 def commit_file(table: Path, version: int) -> Path:
@@ -61,13 +61,13 @@ def _put(table: Path, version: int, text: str) -> None:
     made.rename(path)
 
 
-def _text(path: Path, version: int, partitions: int) -> str:
+def _text(path: Path, version: int, partitions: int, app: str, query: str) -> str:
     batch, at_ms = version - 1, BEGAN_MS + 1000 * version
     ranges = {str(each): [batch * RECORDS, version * RECORDS] for each in range(partitions)}
     text = _COMMIT.format(
         at=at_ms,
-        app=APP,
-        query=QUERY,
+        app=app,
+        query=query,
         batch=batch,
         topic=TOPIC,
         topic_id=TOPIC_ID,
@@ -77,8 +77,8 @@ def _text(path: Path, version: int, partitions: int) -> str:
     with (path / f"part-{batch}.parquet").open("wb") as file:
         file.truncate(FILE_BYTES)
     offsets = [
-        {"txn": {"appId": f"sparkonce/{APP}/offset/default/{TOPIC_ID}/{each}", "version": version * RECORDS}}
+        {"txn": {"appId": f"sparkonce/{app}/offset/default/{TOPIC_ID}/{each}", "version": version * RECORDS}}
         for each in range(partitions)
     ]
-    actions = [*offsets, {"txn": {"appId": f"sparkonce/{APP}/query/{QUERY}", "version": batch}}]
+    actions = [*offsets, {"txn": {"appId": f"sparkonce/{app}/query/{query}", "version": batch}}]
     return text + "\n".join(map(json.dumps, actions)) + "\n"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,9 @@ from lab.bench.settings import (
     LIMITS,
     MANY_PARTITIONS,
     PAGES_PARTITIONS,
+    PAGES_PIPELINES,
     PAGES_THROUGHPUT,
+    PAGES_TOPICS,
     PAGES_VERSIONS,
     PAGES_VERSIONS_COUNT,
     PARTITIONS,
@@ -52,8 +54,10 @@ FIRST_PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.
 CELL_SHOWS = "([row, cell, text]) => document.querySelector(row)?.cells[cell].innerText === text"
 HAS_VERDICT = "() => /join without a gap/.test(document.querySelector('#audit')?.innerText)"
 NEWEST_IS = "text => document.querySelector('#versions tbody th')?.innerText === text"
-END_CELL = 7
-"""Of a partition's row: its end offset."""
+END_CELL, HELD_CELL = 7, 2
+"""Of a partition's row, its end offset; of a topic's, the offsets that it holds."""
+NEWEST_BATCH_IS = "text => document.querySelector('#q-1')?.cells[4].innerText === text"
+PIPELINES, PIPELINE_VERSIONS = 200, 50
 
 
 class PagesError(RuntimeError):
@@ -87,28 +91,77 @@ def run(settings: Settings, results: Results) -> None:
 def _partitions(name: str, page: Page, settings: Settings, results: Results) -> None:
     """Time the page of a topic with 1,000 partitions: first paint, and from an acknowledged record to its row."""
     with EmbeddedBroker(process=True) as broker:
-        create_topic(broker.bootstrap_servers, "many", MANY_PARTITIONS)
-        paints = []
-        for number in range(settings.rounds + 1):
-            with _served("--bootstrap-servers", broker.bootstrap_servers) as address:
-                paint_ms = _painted(page, f"{address}topics/many")
-                say(f"{name}: paint {number} of {settings.rounds} {paint_ms:,.0f} ms")
-                paints += [paint_ms] if number else []
-                if number == settings.rounds:
-                    updates = _records_shown(page, broker.bootstrap_servers)
+        servers = broker.bootstrap_servers
+        create_topic(servers, "many", MANY_PARTITIONS)
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+
+        def change(number: int) -> Shown:
+            producer.produce("many", b"a", partition=number)
+            producer.flush()
+            return CELL_SHOWS, [f"#p-{number}", END_CELL, "1"]
+
+        _measured(name, page, ("--bootstrap-servers", servers), "topics/many", change, settings, results)
+
+
+def _topics(name: str, page: Page, settings: Settings, results: Results) -> None:
+    """Time the page of 1,000 topics with three partitions: first paint, and from an acknowledged record to its row."""
+    with EmbeddedBroker(process=True) as broker:
+        servers = broker.bootstrap_servers
+        names = [f"topic-{number:04}" for number in range(MANY_PARTITIONS)]
+        for topic in names:
+            create_topic(servers, topic, 3)
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+
+        def change(number: int) -> Shown:
+            producer.produce(names[number], b"a", partition=0)
+            producer.flush()
+            return CELL_SHOWS, [f"#t-{names[number]}", HELD_CELL, "1"]
+
+        _measured(name, page, ("--bootstrap-servers", servers), "topics", change, settings, results)
+
+
+def _pipelines(name: str, page: Page, settings: Settings, results: Results) -> None:
+    """Time the first page, of 200 queries with a table each: first paint, and from a commit to its row."""
+    with tempfile.TemporaryDirectory(prefix="bench-pages-") as folder:
+        say(f"{name}: writing {PIPELINES} tables of {PIPELINE_VERSIONS} versions")
+        for number in range(PIPELINES):
+            app, query = f"app-{number:03}", f"4bb9d6c8-0000-0000-0000-{number:012}"
+            long_log.make(Path(folder, app), PIPELINE_VERSIONS, app=app, query=query)
+
+        def change(number: int) -> Shown:
+            version = PIPELINE_VERSIONS + number
+            long_log.commit(Path(folder, app), version, app=app, query=query)
+            return NEWEST_BATCH_IS, str(version - 1)
+
+        _measured(name, page, (folder,), "pipelines", change, settings, results)
+
+
+Shown = tuple[str, object]
+"""A function of the browser that says whether a change is shown, and its argument."""
+
+
+def _measured(
+    name: str,
+    page: Page,
+    served: Sequence[str],
+    path: str,
+    change: Callable[[int], Shown],
+    settings: Settings,
+    results: Results,
+) -> None:
+    """Report the first paints of a page, and how long after a change it shows it."""
+    paints, updates = list[float](), list[float]()
+    for number in range(settings.rounds + 1):
+        with _served(*served) as address:
+            paint_ms = _painted(page, f"{address}{path}")
+            say(f"{name}: paint {number} of {settings.rounds} {paint_ms:,.0f} ms")
+            paints += [paint_ms] if number else []
+            for update in range(UPDATES + 1 if number == settings.rounds else 0):
+                shows, argument = change(update)
+                began_s = time.perf_counter()
+                page.wait_for_function(shows, arg=argument)
+                updates += [1000 * (time.perf_counter() - began_s)] if update else []
     _report(name, paints, updates, results)
-
-
-def _records_shown(page: Page, servers: str) -> list[float]:
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
-    took_ms = []
-    for number in range(UPDATES + 1):
-        producer.produce("many", b"a", partition=number)
-        producer.flush()
-        began_s = time.perf_counter()
-        page.wait_for_function(CELL_SHOWS, arg=[f"#p-{number}", END_CELL, "1"])
-        took_ms.append(1000 * (time.perf_counter() - began_s))
-    return took_ms[1:]
 
 
 def _versions(name: str, page: Page, settings: Settings, results: Results) -> None:
@@ -188,7 +241,13 @@ def _throughput(name: str, page: Page, settings: Settings, results: Results) -> 
     results.comparisons.append(Comparison(name, "records/s", opened, closed, ways[1].name, TARGETS[name]))
 
 
-ALL = {PAGES_PARTITIONS: _partitions, PAGES_VERSIONS: _versions, PAGES_THROUGHPUT: _throughput}
+ALL = {
+    PAGES_PARTITIONS: _partitions,
+    PAGES_VERSIONS: _versions,
+    PAGES_TOPICS: _topics,
+    PAGES_PIPELINES: _pipelines,
+    PAGES_THROUGHPUT: _throughput,
+}
 
 
 @contextmanager

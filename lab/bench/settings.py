@@ -73,6 +73,8 @@ VALUES_DECODE, VALUES_DECODE_TEN = "values-decode", "values-ten-writers"
 VALUES_BENCHMARKS = (VALUES_AVRO, VALUES_PROTOBUF, VALUES_DECODE, VALUES_DECODE_TEN)
 PAGES_VERSIONS_COUNT = 100_000
 PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT = "ui-1000-partitions", "ui-100000-versions", "ui-throughput"
+PAGES_TOPICS, PAGES_PIPELINES = "ui-1000-topics", "ui-200-pipelines"
+PAGES_OPENED = (PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_TOPICS, PAGES_PIPELINES)
 COMMIT_AGE, COMMIT_RATE = "commit-age", "commit-rate"
 COMMIT_VERSIONS = (50, 2_000, 20_000, 100_000)
 
@@ -99,7 +101,7 @@ MANY_TOPICS = {
 }
 FRESHNESS, BACKLOG = "freshness", "backlog"
 BACKLOG_TOPICS = 500
-PAGES_BENCHMARKS = (PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT)
+PAGES_BENCHMARKS = (*PAGES_OPENED, PAGES_THROUGHPUT)
 GROWTH_PARTITIONS = (1, 4, 16, 64)
 GROWTH_SLOTS = (1, 2)
 ALL_BENCHMARKS = (
@@ -186,7 +188,7 @@ LIMITS = {
     "direct-memory-peak-rss-mb": 600.0,
     "values-decode-cpu-s": 0.33,
     "direct-memory-growth-mb": 60.0,
-    **{f"{name}-{what}-ms": 1000.0 for name in (PAGES_PARTITIONS, PAGES_VERSIONS) for what in ("paint", "update")},
+    **{f"{name}-{what}-ms": 1000.0 for name in PAGES_OPENED for what in ("paint", "update")},
 }
 """Upper bounds of figures; Kafka's are reported beside them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from playwright.sync_api import Page, expect
 
+from sparkonce.jobs.ui.kafka.changing import send_message
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import check_accessible, create_topic
@@ -68,6 +70,15 @@ def test_a_topic_is_created_and_written(kafka: Any, changing: UiServer, page: Pa
         form.get_by_role("button", name="Send").click()
         expect(page.get_by_role("alert").first).to_have_text("Sent to by-hand.")
     assert read(kafka.bootstrap_servers, "by-hand", 2, 2) == [(b"k", b"<b>one</b>\ntwo"), (b"k", None)]
+
+
+def test_messages_that_are_sent_at_once_are_all_written(kafka: Any) -> None:
+    create_topic(kafka.bootstrap_servers, "at-once")
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    values = {str(number).encode() for number in range(24)}
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda value: send_message(options, "at-once", None, value, 0), values))
+    assert {value for _, value in read(kafka.bootstrap_servers, "at-once", 0, len(values))} == values
 
 
 def test_what_the_brokers_refuse_is_said(kafka: Any, changing: UiServer, browser_page_without_checks: Page) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from sparkonce.exactly_once.recovery import (
@@ -20,18 +22,44 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.offsets import TopicPartition, lag
 from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
 
+ID_SHOWN = 8
+"""Characters of a query's id where it is named again."""
+_QUERY_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 
 def as_text(document: Mapping[str, Any]) -> list[str]:
-    """Return the lines for people."""
+    """Return the lines for people, which fit into 80 columns unless a name is long."""
     lines = []
     for application in document["applications"]:
         lines.append(f"appId {application['appId']}")
-        if application["offsets"]:
-            lines.append(show_columns(_offset_rows(application["offsets"])))
+        for (source, topic, topic_id), offsets in groupby(application["offsets"], _log_of):
+            lines.append(
+                f"  topic {topic or '?'}, {f'id {topic_id}' if topic_id else 'without an id'}, source {source}"
+            )
+            lines.append(show_columns(_offset_rows(list(offsets)), "    "))
         for query in application["queries"]:
             last = "none kept" if query["lastBatch"] == NOTHING_KEPT else query["lastBatch"]
-            lines.append(f"  query {query['queryId']}: last batch {last} ({_when(query)})")
+            lines.append(f"  query {query['queryId']}: last batch {last}, {_version(query)}")
+        moves = {each["movedInVersion"]: each for each in [*application["offsets"], *application["queries"]]}
+        lines += [f"  {_version(each)}: {_move(each)}" for each in _newest_first(moves)]
     return lines + [f"WARNING {warning}" for warning in document["warnings"]]
+
+
+def _log_of(each: Mapping[str, Any]) -> tuple[str, str, str]:
+    return each["source"], each["topic"], each["topicId"]
+
+
+def _newest_first(moves: Mapping[int | None, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [moves[version] for version in sorted((each for each in moves if each is not None), reverse=True)]
+
+
+def _version(each: Mapping[str, Any]) -> str:
+    return "a version that is no longer kept" if each["movedInVersion"] is None else f"version {each['movedInVersion']}"
+
+
+def _move(each: Mapping[str, Any]) -> str:
+    by = _QUERY_ID.sub(lambda found: f"{found[0][:ID_SHOWN]}…", each["movedBy"])
+    return ", ".join(filter(None, [show_time(each["movedAtMs"]), by]))
 
 
 def as_document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -> dict[str, Any]:
@@ -139,19 +167,13 @@ def _warning(opened: OffsetsTable, missed: Missed) -> str:
 
 def _offset_rows(offsets: list[dict[str, Any]]) -> list[list[object]]:
     with_broker = "state" in offsets[0]
-    head = ["source", "topic", "topic id", "partition", "next offset"]
-    rows: list[list[object]] = [[*head, *(["log start", "log end", "lag"] if with_broker else []), "last moved by"]]
+    head = ["partition", "next offset", *(["log start", "log end", "lag"] if with_broker else []), "moved in"]
+    rows: list[list[object]] = [[*head]]
     for each in offsets:
-        row = [each["source"], each["topic"] or "?", each["topicId"] or "-", each["partition"], each["nextOffset"]]
+        row = [each["partition"], each["nextOffset"]]
         if with_broker and each["state"] == "there":
             row += [each["logStart"], each["logEnd"], each["lag"]]
         elif with_broker:
             row += ["-", "-", f"topic {each['state']}"]
-        rows.append([*row, _when(each)])
+        rows.append([*row, "no longer kept" if each["movedInVersion"] is None else _version(each)])
     return rows
-
-
-def _when(each: Mapping[str, Any]) -> str:
-    if each["movedInVersion"] is None:
-        return "a commit that is no longer kept"
-    return f"version {each['movedInVersion']}, {show_time(each['movedAtMs'])}, {each['movedBy']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 
@@ -17,6 +18,8 @@ from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError
 from sparkonce.settings import INT_MAX
 
 NAMED = "sparkonce ui"
+_sending = threading.Lock()
+"""One message at a time: what sends it closes all connections of this process' producers."""
 
 
 def send_message(
@@ -25,7 +28,7 @@ def send_message(
     """Send a message to a topic that exists. Raises RefusedError if it is not written for certain."""
     connecting, sending = read_producer(of_producer(options), NAMED)
     try:
-        with opened_producer(connecting, sending, topic, NAMED) as producer:
+        with _sending, opened_producer(connecting, sending, topic, NAMED) as producer:
             write(producer, topic, key, [value], partition)
     except (DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError) as error:
         raise RefusedError(f"It may not be written: {str(error).removeprefix('kafka_once: ')}.") from error
@@ -46,6 +49,6 @@ def make_topic(options: Mapping[str, str], name: str, partitions: int) -> None:
         try:
             code, message = client.retry(f"create the topic {name}", attempt)
         except (KafkaError, OSError) as error:
-            raise RefusedError(f"{error}.") from error
+            raise RefusedError(f"It may not be created, or be created later: {error}.") from error
     if code is not ErrorCode.NONE:
         raise RefusedError(f"The brokers refuse it: {code.name}{f' ({message})' if message else ''}.")
