@@ -101,3 +101,5 @@ def test_times_are_shown_in_the_zone_that_one_chose(kafka: Any, ui: UiServer, br
         expect(cell.last).to_have_text(re.compile(r"^\d+\.\d d ago$"))
         expect(head).to_have_text("Time")
         check_accessible(page)
+        page.goto(f"{ui.url}groups")  # where no time is in a column, and no heading says a zone
+        expect(page.get_by_label("Times")).to_be_hidden()

@@ -19,19 +19,23 @@ function stored(name) {
 }
 
 function showTimes() {
-  zone.parentElement.hidden = document.querySelector("#main td.time") === null;
-  for (const cell of document.querySelectorAll("#main td.time")) {
-    const utc = cell.dataset.sort ??= cell.textContent.trim();
-    if (!TIME.test(utc)) continue;
-    const shown = inZone(utc);
+  const cells = document.querySelectorAll("#main td.time");
+  zone.parentElement.hidden = cells.length === 0;
+  for (const cell of cells) {
+    const utc = cell.dataset.utc ??= cell.textContent.trim();
+    cell.dataset.sort ??= utc;
+    const shown = TIME.test(utc) ? inZone(utc) : utc;
     if (cell.textContent !== shown) cell.textContent = shown;
+    nameColumn(cell);
   }
-  for (const head of document.querySelectorAll("#main th[scope=col]")) {
-    const place = head.querySelector("button") ?? head, utc = head.dataset.utc ?? place.textContent;
-    if (!utc.endsWith("(UTC)")) continue;
-    head.dataset.utc = utc;
-    place.textContent = utc.replace("(UTC)", zone.value === "utc" ? "(UTC)" : zone.value === "local" ? "(local)" : "").trim();
-  }
+}
+
+// The heading over a time says its zone.
+function nameColumn(cell) {
+  const head = cell.closest("table").tHead?.rows[0]?.cells[cell.cellIndex], place = head?.querySelector("button") ?? head;
+  if (!place) return;
+  const utc = head.dataset.utc ??= place.textContent, shown = utc.replace(" (UTC)", { utc: " (UTC)", local: " (local)", ago: "" }[zone.value]);
+  if (place.textContent !== shown) place.textContent = shown;
 }
 
 function inZone(utc) {

@@ -64,7 +64,7 @@ function showHeld() {
     button.hidden = false;
     button.textContent = reading ? "Go on" + (added && ": " + added) : "Pause";
   }
-  if (stream !== null) show(reading ? "paused" + (added && ", " + added) : LIVE);
+  if (stream?.readyState === EventSource.OPEN) show(reading ? "paused" + (added && ", " + added) : LIVE);
 }
 
 main.addEventListener("click", (event) => {
