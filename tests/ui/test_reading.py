@@ -47,12 +47,12 @@ def test_a_paused_list_counts_what_is_new(kafka: Any, ui: UiServer, page: Page) 
 
 def test_null_is_told_from_the_text_null(kafka: Any, ui: UiServer, page: Page) -> None:
     servers = kafka.bootstrap_servers
-    create_topic(servers, "nulls")
+    create_topic(servers, "nothing")
     producer = Producer({"bootstrap.servers": servers})
-    producer.produce("nulls", None, "key")
-    producer.produce("nulls", "null", None)
+    producer.produce("nothing", None, "key")
+    producer.produce("nothing", "null", None)
     assert producer.flush(30) == 0
-    open_page(page, ui, "topics/nulls/messages?begin=oldest")
+    open_page(page, ui, "topics/nothing/messages?begin=oldest")
     shown = [each.strip() for each in page.locator("tbody td.code").all_inner_texts()]
     assert shown == ["key", "null", "null", '"null"']
     expect(page.locator("tbody em")).to_have_count(2)
