@@ -158,8 +158,10 @@ class Registry:
         return Version(subject, found.version, found.schema_id, schema, found.guid)
 
     def subjects(self) -> list[str]:
-        """Return the names of all subjects; raises as `latest`."""
-        return sorted(map(str, self._ask("its subjects", lambda client: client.get_subjects())))
+        """Return the names of all subjects, or of those of the settings' context; raises as `latest`."""
+        found = map(str, self._ask("its subjects", lambda client: client.get_subjects()))
+        of_context = "" if self.settings.context is None else f":{self.settings.context}:"
+        return sorted(each.removeprefix(of_context) for each in found if each.startswith(of_context))
 
     def version_numbers(self, subject: str) -> list[int]:
         """Return the numbers of a subject's versions; raises as `latest`."""

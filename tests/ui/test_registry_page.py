@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 from urllib.request import Request, urlopen
@@ -11,8 +13,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sparkonce import EmbeddedBroker, EmbeddedRegistry
-from sparkonce.connectors.schema_registry.client import RegistryError
-from sparkonce.jobs.ui.pages.registry import REGISTRY
+from sparkonce.connectors.schema_registry.client import (
+    JSON_SCHEMA,
+    RegisteredSchema,
+    RegistryError,
+    UnreachableRegistryError,
+)
+from sparkonce.jobs.ui.kafka.subjects import Subjects
+from sparkonce.jobs.ui.pages.registry import REGISTRY, shown_text
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import check_accessible, create_topic
@@ -71,6 +79,36 @@ def test_a_subject_that_is_not_there(kafka_broker: EmbeddedBroker, browser_page_
         with closing(Site(given)) as site, UiServer(site) as ui:
             page.goto(f"{ui.url}registry/subject?name=nothing")
             expect(page.locator("#main")).to_contain_text("HTTP 404")
+
+
+def test_a_registry_that_does_not_answer_holds_up_neither_others_nor_the_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        options = {
+            "schemaRegistry.url": f"http://127.0.0.1:{mute.getsockname()[1]}",
+            "schemaRegistry.request.timeout.ms": "300",
+        }
+        subjects = Subjects(options, {})
+        with ThreadPoolExecutor(8) as threads:
+            results = [threads.submit(subjects.all) for _ in range(8)]
+        assert all(isinstance(each.exception(), UnreachableRegistryError) for each in results)
+        subjects.close()
+        with pytest.raises(RegistryError):
+            subjects.all()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a":1,"b":[true]}', '{\n  "a": 1,\n  "b": [\n    true\n  ]\n}'),
+        ('{"a":1,"a":2}', '{"a":1,"a":2}'),
+        ('{"big":1e999}', '{"big":1e999}'),
+        ("[" * 100_000, "[" * 100_000),
+        ("not JSON", "not JSON"),
+        (r'["\ud800", "\u202e"]', '[\n  "\\ud800",\n  "\\u202e"\n]'),
+    ],
+)
+def test_a_schema_is_shown_as_it_is(text: str, expected: str) -> None:
+    assert shown_text(RegisteredSchema(JSON_SCHEMA, text)) == expected
 
 
 def test_no_registry_is_named() -> None:

@@ -6,7 +6,7 @@ from kafka.admin import KafkaAdminClient
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
-from sparkonce.jobs.ui.kafka.sizes import SizesLook
+from sparkonce.jobs.ui.kafka.sizes import SizesLook, TopicSize
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
 from sparkonce.kafka.client.settings import read_settings
 from tests.ui.looking import create_topic, produce
@@ -43,3 +43,8 @@ def test_sizes_are_those_that_kafka_python_reads(kafka_broker: EmbeddedBroker) -
     ours = {(name, number): size for name, topic in found.items() for number, size in topic.partitions.items()}
     assert ours == theirs
     assert found["sized"].size == found["sized"].copies == sum(ours["sized", each] for each in range(3)) > 1_000
+
+
+def test_a_size_is_not_known_while_a_partition_is_not() -> None:
+    size = TopicSize({0: 10, 2: 5}, 15)
+    assert [size.of(count) for count in (2, 3)] == [15, None]

@@ -30,7 +30,7 @@ class FilesState:
     files: int
     size: int
     rows: int | None
-    """None if some file does not record its rows."""
+    """None if some file does not record its rows, or rows may be deleted from files."""
     classes: tuple[tuple[int | None, int], ...]
     """Upper bound (None for the last) and number of files of each class of sizes."""
     to_merge: int
@@ -73,12 +73,16 @@ def files_of(table: DeltaTable) -> FilesState:
         table.version(),
         len(adds),
         int(pc.sum(sizes).as_py() or 0),
-        None if counts.null_count else int(pc.sum(counts).as_py() or 0),
+        None if counts.null_count or _may_have_deleted(table) else int(pc.sum(counts).as_py() or 0),
         tuple(classes),
         sum(each.files for each in small),
         sum(each.size for each in small),
         len(small),
     )
+
+
+def _may_have_deleted(table: DeltaTable) -> bool:
+    return "deletionVectors" in (table.protocol().reader_features or ())
 
 
 def unnamed_of(location: Location, storage_options: Mapping[str, str]) -> UnnamedFiles:

@@ -127,8 +127,8 @@ def find_rows(table: DeltaTable, filesystem: fs.FileSystem, root: str, wanted: S
     possible = _possible(adds, tests, set(partition_columns))
     rows: list[FoundRow] = []
     files = size = 0
-    chosen = adds.filter(possible).to_pylist()
-    for add in (each for each in chosen if not _is_elsewhere(each["path"])):
+    chosen = adds.filter(possible)
+    for add in (each for each in _each(chosen) if not _is_elsewhere(each["path"])):
         size += add["size_bytes"] or 0
         if len(rows) > MAX_ROWS or files >= MAX_FILES or (files and size > MAX_BYTES):
             break
@@ -144,6 +144,12 @@ def find_rows(table: DeltaTable, filesystem: fs.FileSystem, root: str, wanted: S
         len(chosen) - files,
         len(rows) > MAX_ROWS,
     )
+
+
+def _each(adds: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield rows, a few at a time: most are not asked for."""
+    for batch in adds.to_batches(max_chunksize=20):
+        yield from batch.to_pylist()
 
 
 def _is_elsewhere(path: str) -> bool:
@@ -257,8 +263,10 @@ def _rows_of(
                 kept = reduce(pc.and_, passed, pa.array([True] * count, pa.bool_()))
                 numbers = pc.indices_nonzero(kept)[:limit]
                 if len(numbers):
+                    # Without conditions the first rows of a group are enough.
+                    wanted = file.read_row_group(group) if tests else _first(file, group, limit)
                     limit -= len(numbers)
-                    whole = _of_types(file.read_row_group(group), schema).take(numbers).to_pylist()
+                    whole = _of_types(wanted, schema).take(numbers).to_pylist()
                     for number, values in zip(numbers.to_pylist(), whole, strict=True):
                         ordered = {each: {**values, **constant}.get(each) for each in schema.names}
                         yield FoundRow(path, before + number, ordered)
@@ -267,6 +275,10 @@ def _rows_of(
                 before += count
     except (OSError, pa.ArrowException) as error:
         raise OffsetStoreError(f"cannot read {root}/{name}: {plain(error)}") from error
+
+
+def _first(file: pq.ParquetFile, group: int, count: int) -> pa.Table:
+    return pa.Table.from_batches([next(file.iter_batches(count, row_groups=[group]))])
 
 
 def _passed(test: _Test, part: pa.Table | None, count: int, schema: pa.Schema, constant: Mapping[str, Any]) -> pa.Array:

@@ -18,6 +18,10 @@ from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError
 from sparkonce.settings import INT_MAX
 
 NAMED = "sparkonce ui"
+PATIENCE = {"kafka.max.block.ms": "5000", "kafka.delivery.timeout.ms": "8000", "kafka.request.timeout.ms": "4000"}
+"""The patience of sending, by default: a person waits for it."""
+TURN_S = 10.0
+"""How long a message waits for another one."""
 _sending = threading.Lock()
 """One message at a time: what sends it closes all connections of this process' producers."""
 
@@ -26,12 +30,16 @@ def send_message(
     options: Mapping[str, str], topic: str, key: bytes | None, value: bytes | None, partition: int | None
 ) -> None:
     """Send a message to a topic that exists. Raises RefusedError if it is not written for certain."""
-    connecting, sending = read_producer(of_producer(options), NAMED)
+    connecting, sending = read_producer(of_producer({**PATIENCE, **options}), NAMED)
+    if not _sending.acquire(timeout=TURN_S):
+        raise RefusedError("It was not written: another message is still being sent. Send it again later.")
     try:
-        with _sending, opened_producer(connecting, sending, topic, NAMED) as producer:
+        with opened_producer(connecting, sending, topic, NAMED) as producer:
             write(producer, topic, key, [value], partition)
     except (DeliveryRefusedError, KafkaError, LookupError, OSError, RecordTooLargeError, TransactionError) as error:
         raise RefusedError(f"It may not be written: {str(error).removeprefix('kafka_once: ')}.") from error
+    finally:
+        _sending.release()
 
 
 def make_topic(options: Mapping[str, str], name: str, partitions: int) -> None:

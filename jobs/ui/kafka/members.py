@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparkonce.jobs.ui.kafka.answers import Answers
+from sparkonce.jobs.ui.kafka.loop import PROBLEMS
+from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.groups import GroupMember, group_members
 from sparkonce.kafka.client.settings import ClientSettings
 
@@ -25,12 +27,12 @@ class MembersReader:
     """Requests members; any thread may call it."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._answers: Answers[Sequence[GroupMember]] = Answers(settings, KEPT_S)
+        self._answers: Answers[Client, Sequence[GroupMember]] = Answers(Client(settings), PROBLEMS, KEPT_S)
 
     def of(self, group_id: str, kind: str) -> Members:
         """Return the members of a group of this kind."""
         found, problem = self._answers.get((group_id, kind), lambda client: group_members(client, group_id, kind))
-        return Members((), problem) if problem else Members(found or ())
+        return Members((), str(problem)) if problem else Members(found or ())
 
     def close(self) -> None:
         """Close all connections."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from sparkonce.jobs.ui.kafka.answers import Answers
+from sparkonce.jobs.ui.kafka.loop import PROBLEMS
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
@@ -68,7 +69,7 @@ class SettingsReader:
     """Requests settings; any thread may call it."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._answers: Answers[list[Setting]] = Answers(settings, KEPT_S)
+        self._answers: Answers[Client, list[Setting]] = Answers(Client(settings), PROBLEMS, KEPT_S)
 
     def of_topic(self, name: str) -> Settings:
         """Return the settings of a topic."""
@@ -87,7 +88,7 @@ class SettingsReader:
             return client.retry("ask for settings", lambda: _settings(client, resource, name, address))
 
         found, problem = self._answers.get((resource, name), ask)
-        return Settings(found or (), problem)
+        return Settings(found or (), str(problem) if problem else None)
 
 
 def _settings(client: Client, resource: Resource, name: str, address: tuple[str, int] | None) -> list[Setting]:

@@ -23,8 +23,12 @@ class TopicSize:
 
     @property
     def size(self) -> int:
-        """The bytes of one replica of each partition."""
+        """The bytes of one replica of each partition that is known."""
         return sum(self.partitions.values())
+
+    def of(self, partitions: int) -> int | None:
+        """Return the size of a topic with so many partitions; None if not all are known."""
+        return self.size if len(self.partitions) >= partitions else None
 
 
 class SizesLook:

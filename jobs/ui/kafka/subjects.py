@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from sparkonce.connectors.schema_registry.client import Registry, RegistryError, Version
 from sparkonce.jobs.cli.peek.clients import open_registry
-from sparkonce.jobs.ui.delta.paced import PacedResults
+from sparkonce.jobs.ui.kafka.answers import Answers
 
-AnswerT = TypeVar("AnswerT")
+KEPT_S = 4.0
+"""How long a response is cached."""
+PATIENCE = {"schemaRegistry.max.retries": "0", "schemaRegistry.request.timeout.ms": "3000"}
+"""The patience with a registry, by default: what does not answer is said within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class SubjectState:
 
     versions: Sequence[int]
     shown: Version
-    compatibility: str
+    compatibility: str | None
+    """The level; None if this user may not read it, or the registry has none."""
 
 
 class Subjects:
@@ -28,39 +30,47 @@ class Subjects:
 
     def __init__(self, registry: Mapping[str, str], kafka: Mapping[str, str]) -> None:
         """Options have their prefixes. Raises OptionError if one is invalid."""
-        self._registry = open_registry("ui", registry, kafka)
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self._all: PacedResults[list[str]] = PacedResults()
-        self._states: PacedResults[SubjectState] = PacedResults()
+        made = open_registry("ui", {**PATIENCE, **registry} if registry else {}, kafka)
+        self._answers: Answers[Registry, list[str] | SubjectState] | None = None
+        if made is not None:
+            self._answers = Answers(made, (RegistryError,), KEPT_S)
 
     @property
     def is_given(self) -> bool:
         """Whether a registry was named."""
-        return self._registry is not None
+        return self._answers is not None
 
-    def all(self) -> list[str]:
-        """Return the names of all subjects. Raises RegistryError."""
-        return self._all.get("", lambda: self._asked(Registry.subjects))
+    def all(self) -> tuple[list[str], Exception | None]:
+        """Return the names of all subjects, and why they are not known anew. Raises RegistryError if none are known."""
+        found, problem = self._asked().get("", Registry.subjects)
+        if not isinstance(found, list):
+            raise problem or RegistryError("the pages have ended")
+        return found, problem
 
-    def one(self, subject: str, version: int | None) -> SubjectState:
-        """Return a subject, and a version of it, or its latest. Raises RegistryError."""
+    def one(self, subject: str, version: int | None) -> tuple[SubjectState, Exception | None]:
+        """Return a subject, and a version of it, or its latest; and raise, as `all`."""
 
         def ask(registry: Registry) -> SubjectState:
             versions, shown = registry.version_numbers(subject), registry.version(subject, version)
-            return SubjectState(versions, shown, registry.compatibility(subject))
+            return SubjectState(versions, shown, _compatibility(registry, subject))
 
-        return self._states.get((subject, version), lambda: self._asked(ask))
+        found, problem = self._asked().get((subject, version), ask)
+        if not isinstance(found, SubjectState):
+            raise problem or RegistryError("the pages have ended")
+        return found, problem
 
     def close(self) -> None:
         """Close all connections."""
-        with self._lock:
-            self._is_closed = True
-            if self._registry is not None:
-                self._registry.close()
+        if self._answers is not None:
+            self._answers.close()
 
-    def _asked(self, ask: Callable[[Registry], AnswerT]) -> AnswerT:
-        with self._lock:
-            if self._registry is None or self._is_closed:  # a page may still be read at the end
-                raise RegistryError("no registry was named, or the pages have ended")
-            return ask(self._registry)
+    def _asked(self) -> Answers[Registry, list[str] | SubjectState]:
+        assert self._answers is not None, "asked only if a registry was named"
+        return self._answers
+
+
+def _compatibility(registry: Registry, subject: str) -> str | None:
+    try:
+        return registry.compatibility(subject)
+    except RegistryError:
+        return None

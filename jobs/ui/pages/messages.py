@@ -59,7 +59,8 @@ class Row:
     """The key, the headers, and the schema, in lines."""
     text: str
     """The value, in lines."""
-    is_json: bool
+    kind: str
+    """``json`` if it is that, ``cut`` if there is more of it."""
 
 
 def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
@@ -180,7 +181,7 @@ def _links(asked: PageRequest, screen: Screen) -> Mapping[str, str]:
 
 def _row(each: Decoded) -> Row:
     record = each.record
-    value = list(value_lines(each.value))
+    value = "\n".join(value_lines(each.value))
     return Row(
         f"m-{record.partition}-{record.offset}",
         record.partition,
@@ -190,8 +191,8 @@ def _row(each: Decoded) -> Row:
         _line(each.value),
         len(record.headers),
         _cut("\n".join(about(each)), MAX_ABOUT),
-        _cut("\n".join(value), MAX_TEXT),
-        each.value.form is Form.TREE,
+        _cut(value, MAX_TEXT),
+        "cut" if len(value) > MAX_TEXT else "json" if each.value.form is Form.TREE else "",
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sparkonce.connectors.schema_registry.client import PROTOBUF, RegisteredSchema, UnknownSchemaError
+from sparkonce.jobs.cli.peek.showing import safe
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.site import Site
 
@@ -20,14 +21,18 @@ def _all(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     if not site.subjects.is_given:
         return {"subjects": None}
     wanted = asked.query.get("name", "").lower()
-    names = [each for each in site.subjects.all() if wanted in each.lower()]
-    subjects = part(asked, names, AT_ONCE)
-    return {"subjects": subjects, "uses": {name: _use(site, name) for name in subjects.items}}
+    found, problem = site.subjects.all()
+    subjects = part(asked, [each for each in found if wanted in each.lower()], AT_ONCE)
+    topics = _topics(site)
+    return {"subjects": subjects, "problem": problem, "uses": {name: _use(topics, name) for name in subjects.items}}
 
 
-def _use(site: Site, subject: str) -> tuple[str, str] | None:
+def _topics(site: Site) -> Collection[str]:
+    return () if site.cluster is None else site.cluster.state().found.topics
+
+
+def _use(topics: Collection[str], subject: str) -> tuple[str, str] | None:
     """Return the topic of this cluster that a subject is named after, and whether it is of keys or values."""
-    topics = {} if site.cluster is None else site.cluster.state().found.topics
     for suffix, use in SUFFIXES.items():
         topic = subject.removesuffix(suffix)
         if topic != subject and topic in topics:
@@ -40,25 +45,40 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     if not site.subjects.is_given:
         raise NoSuchThingError("No registry was named: start it with --registry URL.")
     try:
-        state = site.subjects.one(name, number or None)
+        state, problem = site.subjects.one(name, number or None)
     except UnknownSchemaError as error:
         raise NoSuchThingError(f"{error}.") from error
     return {
         "name": name,
         "state": state,
-        "use": _use(site, name),
-        "text": _pretty(state.shown.schema),
+        "problem": problem,
+        "use": _use(_topics(site), name),
+        "text": shown_text(state.shown.schema),
         "references": [each for each in state.shown.schema.references if each.direct],
     }
 
 
+def shown_text(schema: RegisteredSchema) -> str:
+    """Return a schema without characters that hide, or that no page can hold."""
+    return "\n".join(safe(line) for line in _pretty(schema).split("\n"))
+
+
 def _pretty(schema: RegisteredSchema) -> str:
+    """Return a schema with a line for each part, or as it is where that would show something else."""
     if schema.kind == PROTOBUF:
         return schema.text
     try:
-        return json.dumps(json.loads(schema.text), indent=2, ensure_ascii=False)
-    except ValueError:
+        parsed = json.loads(schema.text, object_pairs_hook=_with_each_name_once)
+        return json.dumps(parsed, indent=2, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
         return schema.text
+
+
+def _with_each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
 
 
 REGISTRY = Page("/registry", "Registry", "registry.html", _all, menu="Registry", interval_s=5.0)

@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from deltalake import Field
 from deltalake.schema import ArrayType, DataType, MapType, StructType
 
+from sparkonce.exactly_once.audit_counting import Coordinates
 from sparkonce.jobs.ui.delta.paced import PacedResults
-from sparkonce.jobs.ui.delta.rows import RowsFound, UnsearchableError
-from sparkonce.jobs.ui.delta.tracing import RowTrace, trace_rows
+from sparkonce.jobs.ui.delta.rows import FoundRow, RowsFound, UnsearchableError, find_rows
+from sparkonce.jobs.ui.delta.tables import TableWatch
+from sparkonce.jobs.ui.delta.tracing import SourceRecord, coordinates_of
 from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.pages.tables import table_of
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.tables import table_filesystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +49,50 @@ def type_words(kind: DataType) -> str:
     return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind.type, kind.type)
 
 
-_newest: PacedResults[tuple[RowsFound, list[RowTrace]]] = PacedResults()
+_newest: PacedResults[RowsFound] = PacedResults()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row, and where it is from: its record, if its columns say, and the version that added its file, if kept."""
+
+    found: FoundRow
+    record: SourceRecord | None
+    version: int | None
 
 
 def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     watch = table_of(site, asked.path["table"])
     watch.look()
     found, problem = None, ""
-    traces: list[RowTrace] = []
     try:
-        found, traces = _newest.get(watch.place, lambda: trace_rows(watch, ()))
+        found = _newest.get(watch.place, lambda: _read(watch))
     except (UnsearchableError, OffsetStoreError) as error:
         problem = str(error)
     with watch.followed.lock:
-        table = watch.followed.reading().log.table
-        schema, by = table.schema(), table.metadata().partition_columns
+        reading = watch.followed.reading()
+        schema, by = reading.log.table.schema(), reading.log.table.metadata().partition_columns
+    coordinates = coordinates_of(pa.schema(schema.to_arrow()))
+    rows = [Row(each, _record(each, coordinates), reading.files.get(each.path)) for each in found.rows] if found else []
     columns = [Column.of(each, each.name in by) for each in schema.fields]
-    return {"watch": watch, "columns": columns, "found": found, "traces": traces, "problem": problem}
+    return {"watch": watch, "columns": columns, "found": found, "rows": rows, "problem": problem}
+
+
+def _read(watch: TableWatch) -> RowsFound:
+    filesystem, root = table_filesystem(watch.followed.location, watch.followed.storage_options)
+    with watch.followed.lock:
+        return find_rows(watch.followed.reading().log.table, filesystem, root, ())
+
+
+def _record(row: FoundRow, coordinates: Coordinates | None) -> SourceRecord | None:
+    if coordinates is None or coordinates.topic is None:
+        return None
+    topic, partition, offset = (
+        row.values.get(each) for each in (coordinates.topic, coordinates.partition, coordinates.offset)
+    )
+    if topic is None or partition is None or offset is None:
+        return None
+    return SourceRecord(topic, partition, offset)
 
 
 TABLE_ROWS = Page("/tables/{table}/rows", "Rows", "table_rows.html", _data, interval_s=1.0)

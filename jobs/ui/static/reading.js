@@ -36,6 +36,7 @@ function nameColumn(cell) {
   if (!place) return;
   const utc = head.dataset.utc ??= place.textContent, shown = utc.replace(" (UTC)", { utc: " (UTC)", local: " (local)", ago: "" }[zone.value]);
   if (place.textContent !== shown) place.textContent = shown;
+  if (cell.dataset.label !== undefined) cell.dataset.label = shown;
 }
 
 function inZone(utc) {
@@ -65,7 +66,7 @@ function dressMessage(value) {
   if (value.classList.contains("json")) colour(value);
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = "Copy";
+  button.textContent = value.classList.contains("cut") ? "Copy what is shown" : "Copy";
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(value.textContent);

@@ -26,7 +26,7 @@ function leave() {
 // What the server cannot read it marks as old: the page then follows the server, and not what it is about.
 function show(state) {
   if (state === LIVE && main.querySelector("[data-stale]") !== null) state = "out of date";
-  connection.textContent = state;
+  if (connection.textContent !== state) connection.textContent = state;  // it is read aloud
   connection.className = state === LIVE ? "good" : state.startsWith("paused") ? "soft" : "bad";
 }
 
@@ -39,8 +39,11 @@ function isReading() {
 
 function arrived(change) {
   held = change;
-  if (isReading()) showHeld();
-  else release();
+  if (!isReading()) release();
+  else if (showHeld()) {
+    stream.close();  // nothing more is to be counted
+    stream = null;
+  }
 }
 
 function release() {
@@ -49,22 +52,23 @@ function release() {
   if (whole !== undefined) replaceWhole(whole);
   if (parts !== undefined) replaceParts(parts);
   if (digest !== undefined) main.dataset.digest = digest;
+  if (stream === null && "follows" in main.dataset && !document.hidden) follow(main.dataset.digest);
   showHeld();
 }
 
-function newMessages() {
-  const names = held?.whole === undefined ? [] : [...parsed(held.whole).querySelectorAll("tbody details[id]")].map((each) => each.id);
-  const added = names.filter((name) => document.getElementById(name) === null).length;
-  return added === 0 ? "" : added + (added === names.length ? " or more" : "") + " new";
-}
-
+// Returns whether all that would be shown is new, or is out of date.
 function showHeld() {
-  const reading = isReading(), added = reading ? newMessages() : "", button = document.getElementById("pause");
+  const reading = isReading(), next = held?.whole === undefined ? null : parsed(held.whole);
+  const names = next === null ? [] : [...next.querySelectorAll("tbody details[id]")].map((each) => each.id);
+  const added = names.filter((name) => document.getElementById(name) === null).length, all = added > 0 && added === names.length;
+  const lost = next !== null && (names.length === 0 || next.querySelector("[data-stale]") !== null);
+  const button = document.getElementById("pause"), counted = added && reading ? `: ${added}${all ? " or more" : ""} new` : "";
   if (button !== null) {
     button.hidden = false;
-    button.textContent = reading ? "Go on" + (added && ": " + added) : "Pause";
+    button.textContent = reading ? "Go on" + counted : "Pause";
   }
-  if (stream?.readyState === EventSource.OPEN) show(reading ? "paused" + (added && ", " + added) : LIVE);
+  if (stream?.readyState === EventSource.OPEN) show(!reading ? LIVE : lost ? "paused, out of date" : "paused");
+  return all;
 }
 
 main.addEventListener("click", (event) => {
@@ -141,6 +145,7 @@ const collator = new Intl.Collator(undefined, { numeric: true });
 
 function dress() {
   showHeld();
+  showTimes();
   for (const table of main.querySelectorAll(".scroll > table")) {
     const heads = [...table.querySelectorAll("thead th")];
     heads.forEach((head, column) => { if (head.firstElementChild === null && head.textContent !== "") addSorting(table, head, column); });
@@ -150,7 +155,6 @@ function dress() {
     const by = sorted.get(nameOf(table));
     if (by !== undefined) sort(table, by);
   }
-  showTimes();
   dressMessages();
 }
 

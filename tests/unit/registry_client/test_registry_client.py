@@ -174,6 +174,17 @@ def test_a_process_has_one_client() -> None:
     assert shared_registry(settings) is not shared_registry(RegistrySettings(url=("http://h:2",)))
 
 
+def test_subjects_are_those_of_the_context(server: EmbeddedRegistry) -> None:
+    with connected(server.url) as everywhere, connected(server.url, context=".other") as other:
+        everywhere.register("plain", STRING)
+        other.register("staged", STRING)
+        assert other.subjects() == ["staged"]
+        assert {"plain", ":.other:staged"} <= set(everywhere.subjects())
+        for registry in (everywhere, other):
+            for subject in registry.subjects():
+                assert registry.version_numbers(subject)
+
+
 def test_threads_that_ask_at_once_share_one_client(server: EmbeddedRegistry) -> None:
     """A second one would be lost with its connections open."""
     for _ in range(5):
