@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +73,10 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         reading = watch.followed.reading()
         schema, by = reading.log.table.schema(), reading.log.table.metadata().partition_columns
     coordinates = coordinates_of(pa.schema(schema.to_arrow()))
-    rows = [Row(each, _record(each, coordinates), reading.files.get(each.path)) for each in found.rows] if found else []
+    rows = []
+    for each in found.rows if found else ():
+        version = reading.files.get(each.path)
+        rows.append(Row(each, _record(each, coordinates, _topics_of(watch, version)), version))
     columns = [Column.of(each, each.name in by) for each in schema.fields]
     return {"watch": watch, "columns": columns, "found": found, "rows": rows, "problem": problem}
 
@@ -84,15 +87,19 @@ def _read(watch: TableWatch) -> RowsFound:
         return find_rows(watch.followed.reading().log.table, filesystem, root, ())
 
 
-def _record(row: FoundRow, coordinates: Coordinates | None) -> SourceRecord | None:
-    if coordinates is None or coordinates.topic is None:
+def _topics_of(watch: TableWatch, version: int | None) -> Collection[str]:
+    """Return the topics of which a version's commit has rows, as far as it says."""
+    return {tp.topic for state in watch.read([] if version is None else [version]) for _, tp in state.moved}
+
+
+def _record(row: FoundRow, coordinates: Coordinates | None, topics: Collection[str]) -> SourceRecord | None:
+    if coordinates is None:
         return None
-    topic, partition, offset = (
-        row.values.get(each) for each in (coordinates.topic, coordinates.partition, coordinates.offset)
-    )
-    if topic is None or partition is None or offset is None:
-        return None
-    return SourceRecord(topic, partition, offset)
+    partition, offset = row.values.get(coordinates.partition), row.values.get(coordinates.offset)
+    topic = next(iter(topics), None) if len(topics) == 1 else None
+    if coordinates.topic is not None:
+        topic = row.values.get(coordinates.topic)
+    return None if not topic or partition is None or offset is None else SourceRecord(topic, partition, offset)
 
 
 TABLE_ROWS = Page("/tables/{table}/rows", "Rows", "table_rows.html", _data, interval_s=1.0)
