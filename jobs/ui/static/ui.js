@@ -56,7 +56,7 @@ function release() {
   showHeld();
 }
 
-// Returns whether all that would be shown is new, or is out of date.
+// Counts what waits, and says so; returns whether all messages that would be shown are new.
 function showHeld() {
   const reading = isReading(), next = held?.whole === undefined ? null : parsed(held.whole);
   const names = next === null ? [] : [...next.querySelectorAll("tbody details[id]")].map((each) => each.id);
