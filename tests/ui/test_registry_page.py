@@ -68,6 +68,7 @@ def test_from_subjects_to_a_version_of_one(kafka_broker: EmbeddedBroker, page: P
             page.get_by_role("link", name=ODD).click()
             expect(page.locator("#version")).to_contain_text("FULL")
             expect(page.locator("pre")).to_contain_text("int32 a = 1")
+            page.goto("about:blank")  # nothing is followed any more when the server ends
         with pytest.raises(RegistryError):
             site.subjects.one("another", None)  # a page that is still being read opens no connection
 
