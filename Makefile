@@ -67,7 +67,7 @@ PYTEST = $(BIN)/python -m pytest -n 3 --reruns 1 --only-rerun "Python worker fai
 	-o faulthandler_timeout=2400 -o faulthandler_exit_on_timeout=true
 
 test: classes packages ## What a change to the product can break (12 minutes on two cores)
-	@$(PYTEST) -m "not soak and not lab"
+	@$(PYTEST) -m "not soak and not lab" --ignore tests/lab
 
 lab: classes packages ## The laboratory's own tests, planted bugs, slow tutorials, larger matrices (an hour and a half)
 	@$(PYTEST) -m "lab"

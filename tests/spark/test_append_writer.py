@@ -161,7 +161,7 @@ def pipeline(delta_session: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
     ("guarantee", "before"),
     [
         ("exactly-once", "AppendWriter"),
-        ("at-least-once", "delta_once"),
+        pytest.param("at-least-once", "delta_once", marks=pytest.mark.lab),
         pytest.param("at-most-once", "AppendWriter", marks=pytest.mark.soak),
         pytest.param("exactly-once", "delta_once", marks=pytest.mark.soak),
     ],
@@ -195,7 +195,10 @@ def expected(end: int, start: int = 0) -> list[tuple[int, int, str]]:
 @pytest.mark.parametrize(
     "feature",
     [
-        *(pytest.param(feature, id=name) for name, feature in TOGETHER.items()),
+        *(
+            pytest.param(feature, id=name, marks=pytest.mark.lab if number else ())
+            for number, (name, feature) in enumerate(TOGETHER.items())
+        ),
         *(pytest.param(feature, id=name, marks=pytest.mark.soak) for name, feature in FEATURES.items()),
     ],
 )
@@ -304,6 +307,7 @@ def test_each_batch_replaces_the_table_in_output_mode_complete(pipeline: Pipelin
         run_groups(pipeline, 30, output_mode="complete")
 
 
+@pytest.mark.lab
 def test_no_partition_stays_in_output_mode_complete(pipeline: Pipeline) -> None:
     """Whatever the session says of other overwrites; Delta's own sink replaces all rows, too."""
     pipeline.session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
@@ -315,6 +319,7 @@ def test_no_partition_stays_in_output_mode_complete(pipeline: Pipeline) -> None:
     assert sorted(tuple(row.values()) for row in rows) == [(r, p, (7, 7, 6)[r]) for r in range(3) for p in range(2)]
 
 
+@pytest.mark.lab
 def test_two_tables_in_threads(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both writes begin at the same moment, in the one session of the batch."""
     both, save = threading.Barrier(2), DataFrameWriter.save
@@ -363,7 +368,7 @@ def test_a_new_table_and_new_columns(pipeline: Pipeline) -> None:
     assert sorted(rests) == [(n, None if n < 10 else n % 2) for n in range(20)]
 
 
-@pytest.mark.parametrize("keeps_checkpoint", [True, False])
+@pytest.mark.parametrize("keeps_checkpoint", [True, pytest.param(False, marks=pytest.mark.lab)])
 def test_a_table_of_delta_once_that_gets_a_constraint(pipeline: Pipeline, keeps_checkpoint: bool) -> None:
     """The offsets that its commits hold move to the table of offsets, and from then on only those count."""
     run_delta_once(pipeline.records(10), pipeline.table, pipeline.folder / "c")

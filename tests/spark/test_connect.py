@@ -32,6 +32,7 @@ def steps(address: str, servers: str, folder: Path) -> dict[str, tuple[str, Any]
     return {name: (how, outcome) for name, how, outcome in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.lab
 def test_what_works_and_what_is_refused(kafka_broker: Any, tmp_path: Path) -> None:
     with connect_server(tmp_path / "server.log") as address:
         found = steps(address, kafka_broker.bootstrap_servers, tmp_path)

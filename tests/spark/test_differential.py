@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 SHORT = (
     (2, 2),
     (11, 1),
-    (12, 1),
+    pytest.param(12, 1, marks=pytest.mark.lab),
     pytest.param(11, 2, marks=pytest.mark.lab),
     pytest.param(12, 2, marks=pytest.mark.lab),
 )

@@ -67,6 +67,7 @@ def test_what_is_stricter_is_no_excuse_for_failing_always(spark: SparkSession, t
     assert "not one row" in str(found)
 
 
+@pytest.mark.lab
 def test_what_has_no_parentheses_is_grouped_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Or refused, by either."""
     rows = edge_rows(ROWS, SEED)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.lab]
 
 
 def test_workers_and_formats_are_looked_at(tmp_path: Path) -> None:

@@ -256,6 +256,7 @@ def ids(table: Path) -> list[int]:
     )
 
 
+@pytest.mark.lab  # without Spark: tests/unit/ingest/test_catching_up.py
 def test_a_table_that_refuses_holds_up_no_other_and_catches_up_once_it_is_mended(
     spark: SparkSession,
     topics: Topics,

@@ -96,6 +96,7 @@ def test_batches_add_up_through_crashes(pipeline: Pipeline, faults: Path) -> Non
     assert_result(pipeline, expected(25), last_batch=2)
 
 
+@pytest.mark.lab  # the same courses with delta_once: tests/verify/test_quick.py
 @pytest.mark.parametrize(("guarantee", "times"), [(Guarantee.AT_LEAST_ONCE, 2), (Guarantee.AT_MOST_ONCE, 0)])
 def test_a_crash_shows_what_the_guarantee_allows(
     pipeline: Pipeline, faults: Path, guarantee: Guarantee, times: int

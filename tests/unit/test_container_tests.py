@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.containers import kafka_image
 from tests.containers.run import FOLDERS
 
@@ -23,6 +25,7 @@ def test_the_list_has_every_folder_whose_tests_take_their_broker_from_the_fixtur
     assert forgotten == []
 
 
+@pytest.mark.lab
 def test_they_are_collected_by_the_process_that_make_integration_starts() -> None:
     """Without an engine: what pytest does with the same selection until the first test would run."""
     command = [sys.executable, "-m", "tests.containers.run", "--collect-only"]

@@ -54,6 +54,7 @@ def test_the_quick_choice_shows_what_it_must(tmp_path: Path) -> None:
 STORED = ("exactly-once_merge_sink.rows_landed_driver-killed", "exactly-once_topic_sink.after_commit_exception_direct")
 
 
+@pytest.mark.lab
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_checkpoints_on_s3_of_other_sinks_than_the_table(tmp_path: Path) -> None:

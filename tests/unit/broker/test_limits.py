@@ -335,7 +335,7 @@ def test_a_large_request_that_waits_keeps_its_bytes_and_gives_back_their_memory(
     kafka_broker: EmbeddedBroker, client: Client
 ) -> None:
     """What the client sends behind it is read meanwhile, into another buffer."""
-    names = [f"kept-{number:04}-{'x' * 60}" for number in range(100)]
+    names = [f"kept-{number:02}-{'x' * 220}" for number in range(32)]
     fields = {"topics": [(name, 1, 1, [], []) for name in names], "timeout_ms": 1000, "validate_only": False}
     body = bytes(apis.encode_request(apis.request(ApiKey.CREATE_TOPICS, 4, **fields), 4))
     assert len(body) > limits.COPIED_BYTES

@@ -123,7 +123,9 @@ def live(seed: int, new_application: Applications, observer: Client, machine: Ma
     machine.forget()
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 6))
+@pytest.mark.parametrize(
+    "seed", [SEED, *(pytest.param(seed, marks=pytest.mark.lab) for seed in range(SEED + 1, SEED + 6))]
+)
 def test_lives(seed: int, new_application: Applications, observer: Client, machine: Machine) -> None:
     live(seed, new_application, observer, machine)
 
