@@ -5,6 +5,7 @@ Pure: it goes by what other modules have read. What mends itself is left out, su
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ from sparkonce.jobs.cli.housekeeping.open_transactions import Application, Why
 from sparkonce.jobs.cli.housekeeping.transactions_report import loss_text, meaning, partitions_text
 from sparkonce.jobs.ui.delta.pipelines import Known, Pipeline
 from sparkonce.jobs.ui.delta.query_states import BEHIND, FAILED, FENCED, IDLE, RUNNING, STOPPED
+from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, OtherTransaction, TransactionsState
-from sparkonce.words import counted
+from sparkonce.jobs.ui.rendering import amount, grouped, lasting
 
 HUNG_MS = 30_000
 """A transaction that is open for so long, and for which readers wait, is not one at work."""
@@ -27,7 +29,10 @@ LATE_S = 10.0
 GROWS = 1.0
 """The growth of a lag, in offsets per second, that counts as one."""
 PAST_MS = 24 * 3_600_000
-"""A query that was fenced is named for so long, if another one goes on in its place."""
+"""A query that was fenced is named for so long, if another one goes on in its place; so is one that seems stopped, if
+nothing says that records wait."""
+_CODE = re.compile(r"\[[a-z-]+\] ")
+"""Of a finding of the audit."""
 
 
 class Severity(IntEnum):
@@ -85,13 +90,27 @@ def _tables(seen: Seen) -> Iterator[Need]:
     for watch in seen.known.tables:
         audit = watch.followed.known
         if audit is not None and audit.verdict is Verdict.BROKEN:
-            wrong = [text for kind, text in audit.findings if kind == "wrong"]
-            why = (wrong[0] if wrong else audit.words) + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
-            remedy = "Stop the queries that write to it. The page of the table has all findings, as this command has."
-            command = f"sparkonce audit {shlex.quote(watch.place)}"
-            yield Need(
-                Severity.WRONG, f"Table {watch.name}", "is broken", why, remedy, f"/tables/{watch.key}", (command,)
-            )
+            wrong = [_CODE.sub("", text, count=1) for kind, text in audit.findings if kind == "wrong"]
+            why = wrong[0].replace(f"{watch.followed.location}: ", "", 1) if wrong else audit.words
+            why = f"{why[:1].upper()}{why[1:]}" + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
+            table, link = shlex.quote(watch.place), f"/tables/{watch.key}"
+            remedy, command = f"{_stop_writers(watch, seen)}The page of the table has all findings.", "audit"
+            if audit.lost_since:
+                remedy += (
+                    f" To have all rows since version {audit.lost_since} written again from Kafka, add --apply to:"
+                )
+                table, command = f"{table} --to-version {audit.lost_since - 1} --restore", "offsets rewind"
+            commands = (f"sparkonce {command} {table}",)
+            yield Need(Severity.WRONG, f"Table {watch.name}", "is broken", why, remedy, link, commands)
+
+
+def _stop_writers(watch: TableWatch, seen: Seen) -> str:
+    names = [
+        each.name
+        for each in seen.pipelines
+        if each.state.word in (RUNNING, BEHIND, IDLE) and any(sink.watch is watch for sink in each.sinks)
+    ]
+    return f"Stop what writes to it: query {', '.join(names)}. " if names else ""
 
 
 def _queries(seen: Seen) -> Iterator[Need]:
@@ -105,22 +124,28 @@ def _queries(seen: Seen) -> Iterator[Need]:
             yield Need(Severity.WRONG, subject, "has read what is gone", why, remedy, link, _offsets(each, seen))
         if each.state.word == FENCED and not (is_followed and seen.now_ms - (each.last_ms or 0) > PAST_MS):
             remedy = (
-                "Stop one of the two drivers. To go on with the one that was fenced, start it with a new checkpoint "
-                "when the other has ended."
+                "Stop one of the two drivers; the one that was not fenced goes on. To go on with this one, stop the "
+                "other, and start this one with a new checkpoint: it begins where the table ends."
             )
             yield Need(Severity.STOPPED, subject, "was fenced", each.state.why, remedy, link, _offsets(each, seen))
         elif each.state.word == FAILED and not is_followed:
             remedy = f"Do what the error says, and start it again{_with_checkpoint(each)}: it goes on where it was."
             yield Need(Severity.STOPPED, subject, "has failed", each.state.why, remedy, link)
-        elif each.state.word == STOPPED and each.lag and not is_followed and not _has_ended(each):
-            why = f"{each.state.why[0].upper()}{each.state.why[1:]}; {counted(each.lag, 'offset')} wait."
+        elif each.state.word == STOPPED and _is_missed(each, seen) and not is_followed and not _has_ended(each):
+            waits = f"{amount(each.lag, 'offset')} wait" if each.lag else "how much waits is not known"
+            why = f"{each.state.why[0].upper()}{each.state.why[1:]}; {waits}."
             remedy = f"Start it again{_with_checkpoint(each)}, unless its next run is due: it goes on where it was."
             what = "has stopped" if each.state.is_certain else "seems to have stopped"
             yield Need(Severity.STOPPED, subject, what, why, remedy, link)
         elif each.lag and each.trend > GROWS and (each.lag_s is None or each.lag_s > LATE_S):
-            why = f"{counted(each.lag or 0, 'offset')} wait, {each.trend:,.0f} more each second."
+            why = f"{amount(each.lag or 0, 'offset')} wait, {grouped(each.trend)} more each second."
             remedy = "Give it more cores or partitions; the page of the query shows which partitions lag."
             yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
+
+
+def _is_missed(pipeline: Pipeline, seen: Seen) -> bool:
+    """Whether records wait for a query that has stopped, or may."""
+    return bool(pipeline.lag) or (pipeline.lag is None and seen.now_ms - (pipeline.last_ms or 0) < PAST_MS)
 
 
 def _has_ended(pipeline: Pipeline) -> bool:
@@ -131,7 +156,7 @@ def _has_ended(pipeline: Pipeline) -> bool:
 def _topics(cluster: ClusterState) -> Iterator[Need]:
     for topic in cluster.topics.values():
         if topic.without_leader:
-            what = f"has {counted(topic.without_leader, 'partition')} without a leader"
+            what = f"has {amount(topic.without_leader, 'partition')} without a leader"
             why = "All brokers that could lead them are down, or have failed disks."
             remedy = "Start these brokers; until then nobody reads or writes these partitions."
             yield Need(Severity.STOPPED, f"Topic {topic.name}", what, why, remedy, f"/topics/{topic.name}")
@@ -143,16 +168,28 @@ def _transactions(seen: Seen) -> Iterator[Need]:
     for application in seen.transactions.ours.applications:
         yield from _ours(application, application.app_id in at_work, seen)
     for other in seen.transactions.others:
-        if seen.now_ms - other.started_ms >= HUNG_MS and _holds_back(other, seen.cluster):
-            left_s = max(other.started_ms + other.timeout_ms - seen.now_ms, 0) // 1000
+        if seen.now_ms - other.started_ms >= HUNG_MS and any(_held_back(other, seen.cluster)):
+            left_s = max(other.started_ms + other.timeout_ms - seen.now_ms, 0) / 1000
             remedy = (
                 "If its producer has died, its next start with this transactional id ends the transaction at once; "
-                f"Kafka aborts it in {left_s} s."
+                f"Kafka aborts it in {lasting(left_s)}. To abort it now:"
             )
-            subject, name = f"Transaction {other.transactional_id}", shlex.quote(other.transactional_id)
-            why = f"Readers of committed records wait for it in {partitions_text(other.partitions)}."
-            command = f"kafka-transactions.sh --bootstrap-server {seen.servers} describe --transactional-id {name}"
-            yield Need(Severity.WAITING, subject, "is left open", why, remedy, "/transactions", (command,))
+            open_for, where = lasting((seen.now_ms - other.started_ms) / 1000), partitions_text(other.partitions)
+            why = f"Readers of committed records have waited for it in {where} for {open_for}."
+            commands = tuple(abort_commands(other, seen.cluster, seen.servers))
+            subject = f"Transaction {other.transactional_id}"
+            yield Need(Severity.WAITING, subject, "is left open", why, remedy, "/transactions", commands)
+
+
+def abort_commands(transaction: OtherTransaction, cluster: ClusterState, servers: str) -> Iterator[str]:
+    """Yield what aborts a transaction in each partition whose readers it holds back.
+
+    Kafka's command wants the offset at which the transaction begins there, which is how far these readers come; it
+    refuses if another one begins there.
+    """
+    for topic, partition, stable in _held_back(transaction, cluster):
+        where = f"--topic {shlex.quote(topic)} --partition {partition} --start-offset {stable}"
+        yield f"kafka-transactions.sh --bootstrap-server {servers} abort {where}"
 
 
 def _ours(application: Application, is_at_work: bool, seen: Seen) -> Iterator[Need]:
@@ -173,12 +210,13 @@ def _ours(application: Application, is_at_work: bool, seen: Seen) -> Iterator[Ne
     yield Need(Severity.WAITING, subject, "are left open", why, remedy, "/transactions", commands)
 
 
-def _holds_back(transaction: OtherTransaction, cluster: ClusterState) -> bool:
+def _held_back(transaction: OtherTransaction, cluster: ClusterState) -> Iterator[tuple[str, int, int]]:
+    """Yield the partitions in which readers of committed records wait, and how far they come."""
     for name, partition in transaction.partitions:
         topic = cluster.topics.get(name)
-        if topic is not None and any(each.waiting for each in topic.partitions if each.partition == partition):
-            return True
-    return False
+        for each in () if topic is None else topic.partitions:
+            if each.partition == partition and each.waiting and each.stable is not None:
+                yield name, partition, each.stable
 
 
 def _groups(seen: Seen) -> Iterator[Need]:
@@ -189,15 +227,22 @@ def _groups(seen: Seen) -> Iterator[Need]:
         subject, lag = f"Group {group.group_id}", group.lag
         link = f"/groups/one?id={quote(group.group_id, safe='')}"
         if lag.beyond:
-            why = f"{counted(lag.beyond, 'log')} ends before the committed offset: a topic was made anew, or cut."
+            why = f"{amount(lag.beyond, 'log')} ends before the committed offset: a topic was made anew, or cut."
             remedy = "Move the group to an offset that the log has; its page can do that."
             yield Need(Severity.WRONG, subject, "has read what is gone", why, remedy, link)
         elif lag.offsets and group.trend > GROWS and (lag.seconds is None or lag.seconds > LATE_S):
             is_empty = group.state.lower() == "empty"
-            why = f"{counted(lag.offsets, 'offset')} wait, {group.trend:,.0f} more each second"
+            why = f"{amount(lag.offsets, 'offset')} wait{_where(group)}, {grouped(group.trend)} more each second"
             why += ", and no member reads them." if is_empty else "."
             remedy = "Start its consumers." if is_empty else "Add members, up to one for each partition."
             yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
+
+
+def _where(group: GroupState) -> str:
+    """Say which partition lags most."""
+    behind = sorted((each for each in group.partitions if each.lag), key=lambda each: -(each.lag or 0))
+    others = f" and {amount(len(behind) - 1, 'other partition')}" if behind[1:] else ""
+    return f" in {behind[0].topic}-{behind[0].partition}{others}" if behind else ""
 
 
 def _with_checkpoint(pipeline: Pipeline) -> str:

@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 
 from sparkonce.jobs.shared.arguments import show_bytes
 from sparkonce.jobs.shared.drawing import sparkline
+from sparkonce.words import counted
 
 HERE = Path(__file__).parent
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
@@ -80,6 +81,11 @@ def grouped(number: float | None, digits: int = 0) -> str:
     return "\N{EN DASH}" if number is None else f"{number:,.{digits}f}".replace(",", "\u202f")
 
 
+def amount(count: int, noun: str) -> str:
+    """Format a number with its noun: "1 offset", "2 000 offsets"."""
+    return counted(count, noun).replace(",", "\u202f")
+
+
 def moment(ms: float | None) -> str:
     """Format milliseconds since 1970."""
     if ms is None or ms < 0:
@@ -90,7 +96,7 @@ def moment(ms: float | None) -> str:
         return f"{ms:.0f} ms"
 
 
-def _lasting(seconds: float | None) -> str:
+def lasting(seconds: float | None) -> str:
     """Format a duration."""
     if seconds is None:
         return "\N{EN DASH}"
@@ -102,7 +108,7 @@ def _lasting(seconds: float | None) -> str:
 
 def took(seconds: float) -> str:
     """Format how long something took, in milliseconds below a second."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else _lasting(seconds)
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else lasting(seconds)
 
 
 def _as_id(text: str) -> str:
@@ -120,10 +126,11 @@ def _environment() -> Environment:
     )
     made.globals |= {"live": _live, "sparkline": sparkline}
     made.filters |= {
+        "amount": amount,
         "as_id": _as_id,
         "bytes": show_bytes,
         "grouped": grouped,
-        "lasting": _lasting,
+        "lasting": lasting,
         "moment": moment,
         "took": took,
     }

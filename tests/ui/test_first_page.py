@@ -76,9 +76,12 @@ def test_each_fault_is_named_with_its_remedy(system: System, page: Page) -> None
     expect(found).to_contain_text("Query app was fenced. FencedError: version 2 holds batch 0")
     expect(found).to_contain_text("Stop one of the two drivers.")
     expect(found).to_contain_text("Table table is broken.")
-    expect(found).to_contain_text(f"sparkonce audit {broken.table}")
-    expect(found).to_contain_text("Transaction left-open is left open. Readers of committed records wait for it in")
+    expect(found).to_contain_text(f"sparkonce offsets rewind {broken.table} --to-version 0 --restore")
+    expect(found).to_contain_text(
+        "Transaction left-open is left open. Readers of committed records have waited"
+    )
     expect(found).to_contain_text("its next start with this transactional id ends the transaction at once")
+    expect(found).to_contain_text("abort --topic topic --partition 0 --start-offset 0")
     behind = found.get_by_text("Group billing falls behind.")
     while not behind.is_visible():
         produce(system.servers, "lagging", [b"more"] * 200)
@@ -90,6 +93,17 @@ def test_each_fault_is_named_with_its_remedy(system: System, page: Page) -> None
     check_accessible(page)
     producer.abort_transaction()
     expect(found).not_to_contain_text("left-open")
+
+
+def test_a_topic_names_the_queries_that_read_it(system: System, page: Page) -> None:
+    create_topic(system.servers, "topic")
+    made(system.folder, "a")
+    page.goto(f"{system.ui.url}topics/topic")
+    page.locator("#q-a").get_by_role("link", name="app").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("app")
+    page.locator("#facts").get_by_role("link", name="topic", exact=True).click()
+    expect(page.locator("#q-a")).to_contain_text("running")
+    check_accessible(page)
 
 
 def test_tables_sort_and_stay_sorted(system: System, page: Page) -> None:

@@ -66,13 +66,22 @@ def test_looks_that_are_close_to_each_other_are_not_all_kept(monkeypatch: pytest
     assert len(known._moments) == 5
 
 
-def test_the_slope_is_that_of_the_nearest_line() -> None:
+def test_the_slope_of_what_grows_evenly() -> None:
     assert slope([]) == slope([(1.0, 5.0)]) == slope([(1.0, 5.0), (1.0, 6.0)]) == 0.0
     assert slope([(0.0, 10.0), (1.0, 13.0), (2.0, 16.0)]) == pytest.approx(3.0)
 
 
-def test_a_burst_is_over_half_a_minute_later() -> None:
-    lag = [(float(at), 0.0 if at < 60 else 20_000.0 if at < 420 else 100.0) for at in range(0, 460, 2)]
-    assert slope(lag[:35]) > 100
-    assert slope(lag[:60]) == 0.0
+@pytest.mark.parametrize("begin", range(10))
+def test_a_lag_that_falls_with_each_batch_is_steady(begin: int) -> None:
+    """It was said to grow, in red, whenever the last batch was some seconds ago."""
+    lag = [(float(at), 6.0 * (at % 10)) for at in range(begin, begin + 61, 2)]
     assert slope(lag) == 0.0
+    assert slope([(at, value + 5 * at) for at, value in lag]) == pytest.approx(5.0, abs=2)
+
+
+def test_a_burst_is_no_growth() -> None:
+    lag = [(float(at), 0.0 if at < 60 else 20_000.0 if at < 420 else 100.0) for at in range(0, 460, 2)]
+    assert slope(lag[:35]) == slope(lag[:60]) == slope(lag) == 0.0
+    stopped = [(float(at), 100.0 * max(at - 60, 0)) for at in range(0, 100, 2)]  # its reader has, at 60 s
+    assert slope(stopped[:40]) > 1
+    assert slope(stopped) == pytest.approx(100.0)

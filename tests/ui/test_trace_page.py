@@ -49,6 +49,8 @@ def test_from_a_row_to_its_record_and_back(traced: UiServer, page: Page) -> None
 def test_what_is_not_known_is_said(traced: UiServer, page: Page) -> None:
     page.goto(f"{traced.url}trace?topic=topic&partition=0&offset=99")
     expect(page.locator("#records")).to_contain_text("not known: Not read yet: the next offset is 30")
+    page.goto(f"{traced.url}trace?topic=another&partition=0&offset=99")
+    expect(page.locator("#records")).to_contain_text("It was written into none of the tables.")
     page.goto(f"{traced.url}trace?topic=topic&partition=0&offset=x")
     expect(page.get_by_role("alert")).to_contain_text("a record has a topic, a partition and an offset")
 

@@ -69,7 +69,7 @@ def charts(batches: Sequence[BatchFigures]) -> list[Chart]:
     """Return a chart of each figure that some batch has."""
     shown: Sequence[tuple[str, Callable[[BatchFigures], float | None], Callable[[float], str]]] = (
         ("Offsets in a batch", lambda each: each.offsets, grouped),
-        ("Offsets a second", lambda each: each.per_second, grouped),
+        ("Offsets processed a second", lambda each: each.per_second, grouped),
         ("Batch duration", lambda each: each.took_s, took),
         ("Rows written", lambda each: each.rows, grouped),
         ("Bytes written", lambda each: each.written_bytes, lambda size: show_bytes(int(size))),

@@ -10,6 +10,7 @@ not examined.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,6 +99,8 @@ class AuditState:
     """What was found, warnings included."""
     lost_files: tuple[str, ...] = ()
     """The first few data files that are lost, in words."""
+    lost_since: int | None = None
+    """The oldest version that has added one of these."""
     chains: tuple[ChainState, ...] = ()
 
     @property
@@ -117,6 +120,7 @@ class AuditState:
         return "Not proven: nothing is wrong, and something was not examined."
 
 
+_LOST = re.compile(r"the data file (.+?) (?:is missing|has [\d,]+ bytes)")
 _NOT_LOOKED_FOR = Finding(Problem.FILES_NOT_EXAMINED, "the data files were not looked for yet")
 
 
@@ -309,7 +313,14 @@ def _state(reading: Reading) -> AuditState:
     problems = frozenset(problem for problem, count in report.counts.items() if count)
     more = sum(report.counts.values()) - len(shown)
     lost = tuple(each.message for each in report.findings if each.problem is Problem.FILE_LOST)
-    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, lost, _chains(report))
+    since = min((reading.files[path] for each in lost if (path := _path_of(each)) in reading.files), default=None)
+    chains = _chains(report)
+    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, lost, since, chains)
+
+
+def _path_of(lost: str) -> str:
+    found = _LOST.search(lost)
+    return "" if found is None else found[1]
 
 
 def _look_up(state: TableState, txn_ids: Iterable[str]) -> dict[str, int]:

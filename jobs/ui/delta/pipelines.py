@@ -166,7 +166,7 @@ class Pipeline:
     @cached_property
     def state(self) -> QueryState:
         """Whether it runs, and keeps up."""
-        found = query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms)
+        found = query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms, self.committed)
         return replace(found, word=BEHIND) if found.word == RUNNING and self.is_behind else found
 
     @property

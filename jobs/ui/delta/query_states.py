@@ -43,11 +43,17 @@ class QueryState:
 
 
 def query_state(
-    run: Run | None, checkpoint: CheckpointState | None, last_ms: int | None, lag: int | None, now_ms: int
+    run: Run | None,
+    checkpoint: CheckpointState | None,
+    last_ms: int | None,
+    lag: int | None,
+    now_ms: int,
+    committed: int | None = None,
 ) -> QueryState:
-    """Return what a query does; ``last_ms`` is when it last planned or committed something."""
+    """Return what a query does; ``last_ms`` is when it last planned or committed, ``committed`` its newest batch."""
+    concluded = _concluded(checkpoint, last_ms, lag, now_ms, committed)
     if run is None:
-        return _concluded(checkpoint, last_ms, lag, now_ms)
+        return concluded
     is_going_on = run.state in (RunState.RUNNING, RunState.IDLE)
     until_ms = run.at_ms + LATE_MS + (1000 * EVERY_S if is_going_on else 0)
     if is_going_on and (run.is_heard or (last_ms or 0) <= until_ms):
@@ -55,7 +61,7 @@ def query_state(
     if not is_going_on and (last_ms or 0) <= until_ms:
         word, why = _ENDS[run.state]
         return QueryState(word, run.error or why, is_certain=True)
-    return _concluded(checkpoint, last_ms, lag, now_ms)
+    return concluded
 
 
 def _heard(run: Run, checkpoint: CheckpointState | None) -> QueryState:
@@ -66,11 +72,15 @@ def _heard(run: Run, checkpoint: CheckpointState | None) -> QueryState:
     return QueryState(RUNNING, f"its driver is process {run.pid}", is_certain=True)
 
 
-def _concluded(checkpoint: CheckpointState | None, last_ms: int | None, lag: int | None, now_ms: int) -> QueryState:
+def _concluded(
+    checkpoint: CheckpointState | None, last_ms: int | None, lag: int | None, now_ms: int, committed: int | None
+) -> QueryState:
     if last_ms is None:
         return QueryState(STOPPED, "it has planned no batch yet")
     is_quiet = now_ms - last_ms > _quiet_ms(checkpoint)
     if checkpoint is not None and checkpoint.is_at_work:
+        if is_quiet and committed == checkpoint.newest:
+            return QueryState(STOPPED, f"it was killed, or has failed, right after batch {committed} was committed")
         if is_quiet:
             return QueryState(STOPPED, "its last batch is not finished: it was killed, has failed, or takes that long")
         return QueryState(RUNNING, "its last batch was planned a moment ago")

@@ -84,6 +84,11 @@ class RecordTrace:
     files: tuple[VersionState, ...]
     """Commits with the rows, if no column identifies the row."""
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether nothing of its partition was written into this table."""
+        return not self.proofs and all(each.level is Level.KNOWN for each in self.statements)
+
 
 def coordinates_of(schema: pa.Schema) -> Coordinates | None:
     """Return the columns that may have each row's partition and offset: those with the source's names for them."""
@@ -294,7 +299,7 @@ def _why_not_covered(audit: AuditState, topic: str, partition: int, offset: int)
     if audit.verdict is None:
         text = f"Not known yet: the log is being read, {audit.read:,} of {audit.kept:,} commits"
     elif not chains:
-        text = "No application has stored offsets of this partition in this table"
+        return Statement(Level.KNOWN, "No application has stored offsets of this partition in this table")
     elif all(chain.stored is not None and offset >= chain.stored for chain in chains):
         text = f"Not read yet: the next offset is {max(chain.stored or 0 for chain in chains)}"
     elif all(chain.start is None or offset < chain.start for chain in chains):

@@ -89,11 +89,19 @@ TREND_S = 30.0
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the change per second, by a linear fit of the last `TREND_S` (least squares)."""
+    """Return the change per second over the last `TREND_S`: that of the lows or of the highs, whichever is less.
+
+    A lag goes up between two batches and down with each, and is steady all the same: only if the lows and the highs of
+    one half are above those of the half before does it grow.
+    """
     points = [each for each in points if each[0] >= points[-1][0] - TREND_S]
     if len(points) < 2:
         return 0.0
-    mean_s = sum(at for at, _ in points) / len(points)
-    mean = sum(value for _, value in points) / len(points)
-    spread = sum((at - mean_s) ** 2 for at, _ in points)
-    return sum((at - mean_s) * (value - mean) for at, value in points) / spread if spread else 0.0
+    before, after = points[: len(points) // 2], points[-(len(points) // 2) :]
+    apart_s = after[0][0] - before[0][0]
+    if not apart_s:
+        return 0.0
+    low, high = (
+        (most(value for _, value in after) - most(value for _, value in before)) / apart_s for most in (min, max)
+    )
+    return 0.0 if low * high <= 0 else min(low, high, key=abs)

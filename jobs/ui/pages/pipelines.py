@@ -19,7 +19,7 @@ from sparkonce.jobs.ui.kafka.state import ClusterState
 from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
 from sparkonce.jobs.ui.needs import Seen, needs
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
-from sparkonce.jobs.ui.rendering import grouped, moment
+from sparkonce.jobs.ui.rendering import amount, grouped, moment
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
@@ -53,6 +53,11 @@ def _all(site: Site) -> _All:
         known, found, state.found, groups.found, transactions.found, servers=site.cluster.servers, now_ms=now_ms()
     )
     return _All(seen, (state, groups, transactions))
+
+
+def known_queries(site: Site) -> Seen:
+    """Return all queries, and what else is known."""
+    return _all(site).seen
 
 
 def _ends(look: Result[ClusterState], past: EndOffsetHistory) -> EndOffsets:
@@ -112,10 +117,10 @@ def _hour(pipeline: Pipeline) -> str:
     boxes, most = [], pipeline.most_in_a_minute
     for number, (start, minute) in enumerate(pipeline.minutes):
         rows = "" if minute.rows is None else f", {grouped(minute.rows)} rows"
-        title = f"{moment(start)}: {grouped(minute.records)} offsets, {minute.batches} batches{rows}"
+        title = f"{moment(start)}: {amount(minute.records, 'offset')}, {amount(minute.batches, 'commit')}{rows}"
         tall = minute.records / (most or 1)
         boxes.append(drawing.Mark("" if minute.records else "quiet", title, number, number + 0.85, tall=tall))
-    label = f"Offsets committed in each of 60 minutes; at most {most} in one"
+    label = f"Offsets committed in each of 60 minutes; at most {grouped(most)} in one"
     return drawing.strip(boxes, 0, len(boxes), label, "bars")
 
 

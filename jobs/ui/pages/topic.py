@@ -9,6 +9,7 @@ from sparkonce.jobs.ui.kafka.changing import send_message
 from sparkonce.jobs.ui.kafka.state import TopicState
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.pages.forms import changeable, number_of
+from sparkonce.jobs.ui.pages.pipelines import known_queries
 from sparkonce.jobs.ui.site import Site
 
 AT_ONCE = 250
@@ -38,6 +39,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "topic": topic,
         "size": site.cluster.sizes().get(topic.name),
         "partitions": part(asked, topic.partitions, AT_ONCE),
+        "queries": [each for each in known_queries(site).pipelines if topic.name in each.topics],
         "readers": sorted(readers, key=lambda each: (-each.lag_in(topic.name).offsets, each.group_id)),
         "settings": site.cluster.settings.of_topic(topic.name),
         "transactions": transactions,

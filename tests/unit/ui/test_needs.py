@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from sparkonce.connectors.kafka_sink.transactions import State, TransactionDescription
 from sparkonce.connectors.lag.runs import Runs, RunState
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
+from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, EndOffsets, Pipeline, look, pipelines
 from sparkonce.jobs.ui.delta.tables import TableWatches
 from sparkonce.jobs.ui.kafka.state import (
@@ -32,7 +34,9 @@ GROWING = tuple((float(second), 100 * second) for second in range(31))
 STEADY = tuple((float(second), 3000) for second in range(31))
 
 
-def seen_of(query: Query, *, run: RunState | None = None, error: str = "", end: int = 10, later_ms: int = 0) -> Seen:
+def seen_of(
+    query: Query, *, run: RunState | None = None, error: str = "", end: int | None = 10, later_ms: int = 0
+) -> Seen:
     """What is known of one query, whose listener has heard ``run``, and whose log ends at ``end``."""
     now = now_ms() + later_ms
     runs = Runs(query.table.parent / "runs")
@@ -87,6 +91,21 @@ def test_a_query_that_stopped_while_records_wait(query: Query) -> None:
     assert "unless its next run is due" in need.remedy
 
 
+def test_a_query_that_seems_to_have_stopped_and_whose_topic_is_not_known(query: Query) -> None:
+    seen = seen_of(query, end=None, later_ms=70_000)
+    seen = replace(seen, pipelines=[replace(each, checkpoint=None) for each in seen.pipelines])
+    need = only(needs(seen))
+    assert need.what == "seems to have stopped"
+    assert "how much waits is not known" in need.why
+    assert needs(replace(seen, now_ms=seen.now_ms + PAST_MS)) == []
+
+
+def test_a_query_that_was_killed_before_its_batch_was_noted(query: Query) -> None:
+    query.write(1, [{"v": 2}])
+    need = only(needs(seen_of(query, end=99, later_ms=70_000)))
+    assert "right after batch 1 was committed; 79 offsets wait" in need.why
+
+
 def test_a_job_that_ended_in_order_waits_for_its_next_run(query: Query) -> None:
     assert needs(seen_of(query, run=RunState.ENDED, end=25)) == []
 
@@ -135,7 +154,7 @@ def test_a_query_that_falls_behind(query: Query) -> None:
     for age_s, past, expected in ((60.0, GROWING, 1), (None, GROWING, 1), (1.0, GROWING, 0), (60.0, STEADY, 0)):
         assert len(needs(replace(seen, pipelines=[behind(pipeline, age_s, past)]))) == expected
     need = only(needs(replace(seen, pipelines=[behind(pipeline, 60.0, GROWING)])))
-    assert need.why == "3,000 offsets wait, 100 more each second."
+    assert need.why == "3\u202f000 offsets wait, 100 more each second."
 
 
 def test_a_broken_table(query: Query) -> None:
@@ -143,7 +162,22 @@ def test_a_broken_table(query: Query) -> None:
     file.unlink()
     need = only(needs(seen_of(query)))
     assert (need.severity, need.subject, need.what) == (Severity.WRONG, "Table table", "is broken")
+    assert need.why.startswith(f"The data file {file.name} is missing, so its rows cannot be read.")
+    assert "Stop what writes to it: query app." in need.remedy
+    (command,) = need.commands
+    assert main([*shlex.split(command)[1:], "--apply"]) == 0
+    assert needs(seen_of(query)) == []
+
+
+def test_a_broken_log(query: Query) -> None:
+    query.write(1, [{"v": 2}])
+    query.write(2, [{"v": 3}])
+    log = query.table / "_delta_log"
+    for version in (1, 2):  # the ranges have a gap, and no file is missed
+        shutil.copy(log / f"{version + 1:020}.json", log / f"{version:020}.json")
+    need = next(each for each in needs(seen_of(query)) if each.what == "is broken")
     assert need.commands == (f"sparkonce audit {query.table}",)
+    assert "[" not in need.why.partition("(")[0]
 
 
 def test_what_cannot_be_read(query: Query) -> None:
@@ -172,9 +206,10 @@ def test_a_transaction_that_hangs() -> None:
     seen = replace(EMPTY, transactions=TransactionsState(others=(left,)))
     assert needs(replace(seen, cluster=topic())) == [], "nobody waits"
     need = only(needs(replace(seen, cluster=topic(waiting=5))))
-    assert "Readers of committed records wait for it in orders-0" in need.why
-    assert "Kafka aborts it in 30 s" in need.remedy
-    assert need.commands[0].endswith("--transactional-id 'pay; rm -r x'")
+    assert need.why == "Readers of committed records have waited for it in orders-0 for 30.0 s."
+    assert "Kafka aborts it in 30.0 s" in need.remedy
+    (command,) = need.commands
+    assert command.endswith("localhost:9092 abort --topic orders --partition 0 --start-offset 95")
     young = replace(left, started_ms=began + 1)
     assert needs(replace(seen, cluster=topic(waiting=5), transactions=TransactionsState(others=(young,)))) == []
 
@@ -188,7 +223,7 @@ def test_a_group_that_falls_behind() -> None:
     assert needs(group(STEADY, 60.0)) == []
     assert needs(group(GROWING, 1.0)) == []
     need = only(needs(group(GROWING, 60.0)))
-    assert (need.subject, need.why) == ("Group billing", "3,000 offsets wait, 100 more each second.")
+    assert (need.subject, need.why) == ("Group billing", "3\u202f000 offsets wait in orders-0, 100 more each second.")
     assert need.link == "/groups/one?id=billing"
     assert only(needs(group(GROWING, None, "Empty"))).remedy == "Start its consumers."
 

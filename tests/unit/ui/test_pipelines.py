@@ -156,7 +156,7 @@ def test_what_each_batch_has_read_and_written(tmp_path: Path) -> None:
     assert second.written_bytes
     assert first.took_s is not None
     assert second.took_s is None
-    names = ["Offsets in a batch", "Offsets a second", "Batch duration", "Rows written", "Bytes written"]
+    names = ["Offsets in a batch", "Offsets processed a second", "Batch duration", "Rows written", "Bytes written"]
     shown = charts([replace(first, took_s=0.5), second])
     assert [each.name for each in shown] == names
     assert [(each.newest, each.most) for each in shown[:4]] == [

@@ -122,7 +122,8 @@ def test_a_record_without_columns_leads_to_the_files_of_its_batch(tmp_path: Path
 def test_why_no_commit_covers_a_record(tmp_path: Path, topic: str, partition: int, offset: int, words: str) -> None:
     trace = trace_record(watch_of(query_with_columns(tmp_path).table), topic, partition, offset)
     assert trace.proofs == ()
-    assert levels(trace.statements) == [Level.UNKNOWN]
+    assert levels(trace.statements) == [Level.KNOWN if trace.is_elsewhere else Level.UNKNOWN]
+    assert trace.is_elsewhere == ((topic, partition) != ("topic", 0))
     assert words in trace.statements[0].text
 
 
