@@ -21,12 +21,13 @@ from urllib.parse import urlsplit
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from sparkonce import EmbeddedBroker
+from sparkonce import EmbeddedBroker, EmbeddedRegistry
 from sparkonce.jobs.ui.delta.tables import key_of
 from sparkonce.jobs.ui.pages.all import PAGES
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import create_topic
+from tests.ui.test_registry_page import avro, request
 from tests.unit.sink.query_by_hand import Query
 
 READERS = 8
@@ -34,6 +35,7 @@ SECONDS = float(os.environ.get("SECONDS", "20"))
 STILL, GROWING, PARTITIONS, RECORDS = "still", "growing", 4, 60
 """Topics; the records of each partition of the first."""
 NEWEST = 50
+SUBJECT = f"{STILL}-value"
 TIMEOUT_S = 60
 
 Check = Callable[[str], None]
@@ -82,12 +84,15 @@ def addresses(table: str, query: str) -> Mapping[str, list[tuple[str, Check]]]:
         "/groups/one": [("/groups/one?id=reader", has(*(f'id="o-{STILL}-{each}"' for each in range(PARTITIONS))))],
         "/tables": [("/tables", has(table))],
         "/tables/{table}": [(f"/tables/{table}", has("Versions", "Chains"))],
+        "/tables/{table}/rows": [(f"/tables/{table}/rows", has("of the rows that were written last", "bigint"))],
         "/tables/{table}/files": [(f"/tables/{table}/files", has("Files of version"))],
         "/tables/{table}/offsets": [(f"/tables/{table}/offsets", has("topic", "app"))],
         "/trace": [("/trace?topic=topic&partition=0&offset=3", has("version 1"))],
         "/transactions": [("/transactions", has("No transaction is open"))],
         "/brokers": [("/brokers", has("controller"))],
         "/brokers/{broker}": [("/brokers/0", has("log.retention"))],
+        "/registry": [("/registry", has(SUBJECT))],
+        "/registry/subject": [(f"/registry/subject?name={SUBJECT}", has("Version 1", "BACKWARD"))],
     }
 
 
@@ -147,9 +152,14 @@ def test_no_page_fails_and_none_lacks_a_row(broker: EmbeddedBroker, tmp_path: Pa
     asked = addresses(key_of(str(query.table)), "q")
     assert asked.keys() == {each.path for each in PAGES}, "every page is read"
     requests = [each for some in asked.values() for each in some]
-    given = Given(kafka={"kafka.bootstrap.servers": broker.bootstrap_servers}, folder=tmp_path)
+    kafka = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     readers, done = Readers(), threading.Event()
-    with closing(Site(given)) as site, UiServer(site) as ui:
+    with (
+        EmbeddedRegistry(broker.bootstrap_servers) as registry,
+        closing(Site(Given(kafka=kafka, folder=tmp_path, registry={"schemaRegistry.url": registry.url}))) as site,
+        UiServer(site) as ui,
+    ):
+        request(f"{registry.url}/subjects/{SUBJECT}/versions", "POST", avro("n"))
         until_s = time.monotonic() + SECONDS
         threads = [
             threading.Thread(target=readers.read, args=(number, ui.url, requests, until_s)) for number in range(READERS)
