@@ -16,6 +16,7 @@ from sparkonce.connectors.lag.runs import RunState
 from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, Why
 from sparkonce.jobs.cli.housekeeping.transactions_report import loss_text, meaning, partitions_text
+from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.pipelines import Known, Pipeline
 from sparkonce.jobs.ui.delta.query_states import BEHIND, FAILED, FENCED, IDLE, RUNNING, STOPPED
 from sparkonce.jobs.ui.delta.tables import TableWatch
@@ -90,18 +91,24 @@ def _tables(seen: Seen) -> Iterator[Need]:
     for watch in seen.known.tables:
         audit = watch.followed.known
         if audit is not None and audit.verdict is Verdict.BROKEN:
-            wrong = [_CODE.sub("", text, count=1) for kind, text in audit.findings if kind == "wrong"]
-            why = wrong[0].replace(f"{watch.followed.location}: ", "", 1) if wrong else audit.words
-            why = f"{why[:1].upper()}{why[1:]}" + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
-            table, link = shlex.quote(watch.place), f"/tables/{watch.key}"
-            remedy, command = f"{_stop_writers(watch, seen)}The page of the table has all findings.", "audit"
-            if audit.lost_since:
-                remedy += (
-                    f" To have all rows since version {audit.lost_since} written again from Kafka, add --apply to:"
-                )
-                table, command = f"{table} --to-version {audit.lost_since - 1} --restore", "offsets rewind"
-            commands = (f"sparkonce {command} {table}",)
-            yield Need(Severity.WRONG, f"Table {watch.name}", "is broken", why, remedy, link, commands)
+            yield _broken(watch, audit, seen)
+
+
+def _broken(watch: TableWatch, audit: AuditState, seen: Seen) -> Need:
+    wrong = [_CODE.sub("", text, count=1) for kind, text in audit.findings if kind == "wrong"]
+    why = wrong[0].replace(f"{watch.followed.location}: ", "", 1) if wrong else audit.words
+    remedy = f"{_stop_writers(watch, seen)}The page of the table has all findings."
+    table, command = shlex.quote(watch.place), "audit"
+    if audit.lost_since:
+        why = why.partition(" Bring it back")[0]
+        remedy += (
+            f" Bring the file back from a backup, or have all rows since version {audit.lost_since} written again from "
+            "Kafka; nothing changes without --apply:"
+        )
+        table, command = f"{table} --to-version {audit.lost_since - 1} --restore", "offsets rewind"
+    why = f"{why[:1].upper()}{why[1:]}" + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
+    link, commands = f"/tables/{watch.key}", (f"sparkonce {command} {table}",)
+    return Need(Severity.WRONG, f"Table {watch.name}", "is broken", why, remedy, link, commands)
 
 
 def _stop_writers(watch: TableWatch, seen: Seen) -> str:

@@ -74,7 +74,7 @@ def test_each_fault_is_named_with_its_remedy(system: System, page: Page) -> None
     expect(found).to_contain_text("Query app has failed. PoisonError: value of topic-0 at offset 7")
     expect(found).to_contain_text(f"start it again with its checkpoint {failed.checkpoint}")
     expect(found).to_contain_text("Query app was fenced. FencedError: version 2 holds batch 0")
-    expect(found).to_contain_text("Stop one of the two drivers.")
+    expect(found).to_contain_text("Stop one of the two drivers;")
     expect(found).to_contain_text("Table table is broken.")
     expect(found).to_contain_text(f"sparkonce offsets rewind {broken.table} --to-version 0 --restore")
     expect(found).to_contain_text("Transaction left-open is left open. Readers of committed records have waited")
