@@ -69,7 +69,7 @@ PYTEST = $(BIN)/python -m pytest -n 3 --reruns 1 --only-rerun "Python worker fai
 test: classes packages ## What a change to the product can break (12 minutes on two cores)
 	@$(PYTEST) -m "not soak and not lab" --ignore tests/lab
 
-lab: classes packages ## The laboratory's own tests, planted bugs, slow tutorials, larger matrices (an hour and a half)
+lab: classes packages ## The laboratory's own tests, planted bugs, slow tutorials, larger matrices (an hour)
 	@$(PYTEST) -m "lab"
 
 quick: java ## The tests nearest to what changed, in two minutes (SINCE=revision: since then; LIST=1: only their names)
