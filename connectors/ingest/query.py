@@ -112,7 +112,7 @@ def _selected(spark: SparkSession, rows: DataFrame, sql: str | None) -> DataFram
     if sql is None:
         return rows
     with _one_view:
-        if any(view.isTemporary and view.name == RECORDS for view in spark.catalog.listTables()):
+        if any(view.isTemporary and view.name == RECORDS for view in spark.catalog.listTables(pattern=RECORDS)):
             raise OptionError(
                 f"sql reads the records as the table {RECORDS}, and the session has a temporary view of that name: "
                 f"drop it (spark.catalog.dropTempView({RECORDS!r})), or use transform"

@@ -169,6 +169,23 @@ def test_a_select_runs_in_the_workers_or_in_spark_and_functions_in_spark(
         spark.table("records")
 
 
+def test_a_view_with_the_name_of_the_records_is_left_as_it_is(
+    spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path
+) -> None:
+    table = IngestTable(
+        topics=topics.create(1, f"{prefix}a"), path=f"{tmp_path}/a", direct=False, sql="SELECT value FROM records"
+    )
+    spark.range(7).createOrReplaceTempView("records")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")  # interpreted, Spark cannot list a table
+    try:
+        with pytest.raises(OptionError, match="the session has a temporary view of that name: drop it"):
+            start(spark, topics, tmp_path, tables=[table])
+        assert spark.table("records").count() == 7
+    finally:
+        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        spark.catalog.dropTempView("records")
+
+
 def test_nothing_is_started_for_a_table_that_cannot_be(
     spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path
 ) -> None:
