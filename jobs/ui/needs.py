@@ -97,18 +97,18 @@ def _tables(seen: Seen) -> Iterator[Need]:
 def _broken(watch: TableWatch, audit: AuditState, seen: Seen) -> Need:
     wrong = [_CODE.sub("", text, count=1) for kind, text in audit.findings if kind == "wrong"]
     why = wrong[0].replace(f"{watch.followed.location}: ", "", 1) if wrong else audit.words
-    remedy = f"{_stop_writers(watch, seen)}The page of the table has all findings."
-    table, command = shlex.quote(watch.place), "audit"
-    if audit.lost_since:
-        why = why.partition(" Bring it back")[0]
-        remedy += (
-            f" Bring the file back from a backup, or have all rows since version {audit.lost_since} written again from "
-            "Kafka; nothing changes without --apply:"
-        )
-        table, command = f"{table} --to-version {audit.lost_since - 1} --restore", "offsets rewind"
+    link, version = f"/tables/{watch.key}", audit.lost_from
+    if version is not None:
+        why, link = f"{why.partition(' Bring it back')[0]} Version {version} has added it.", f"{link}?from={version}"
     why = f"{why[:1].upper()}{why[1:]}" + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
-    link, commands = f"/tables/{watch.key}", (f"sparkonce {command} {table}",)
-    return Need(Severity.WRONG, f"Table {watch.name}", "is broken", why, remedy, link, commands)
+    remedy = f"{_stop_writers(watch, seen)}The page of the table has all findings, as this command has."
+    if audit.lost_files:
+        remedy = (
+            "Bring the file back from a backup, or have its rows written again from Kafka, as Recovery in the "
+            f"documentation says. {remedy}"
+        )
+    command = f"sparkonce audit {shlex.quote(watch.place)}"
+    return Need(Severity.WRONG, f"Table {watch.name}", "is broken", why, remedy, link, (command,))
 
 
 def _stop_writers(watch: TableWatch, seen: Seen) -> str:
@@ -144,15 +144,18 @@ def _queries(seen: Seen) -> Iterator[Need]:
             remedy = f"Start it again{_with_checkpoint(each)}, unless its next run is due: it goes on where it was."
             what = "has stopped" if each.state.is_certain else "seems to have stopped"
             yield Need(Severity.STOPPED, subject, what, why, remedy, link)
-        elif each.lag and each.trend > GROWS and (each.lag_s is None or each.lag_s > LATE_S):
+        elif each.lag and each.trend > GROWS and (each.lag_s is None or each.lag_s > max(LATE_S, 2 * each.pause_s)):
             why = f"{amount(each.lag or 0, 'offset')} wait, {grouped(each.trend)} more each second."
             remedy = "Give it more cores or partitions; the page of the query shows which partitions lag."
             yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
 
 
 def _is_missed(pipeline: Pipeline, seen: Seen) -> bool:
-    """Whether records wait for a query that has stopped, or may."""
-    return bool(pipeline.lag) or (pipeline.lag is None and seen.now_ms - (pipeline.last_ms or 0) < PAST_MS)
+    """Whether records wait for a query that has stopped; or may, as it was in a batch or its driver is gone."""
+    if pipeline.lag is not None:
+        return pipeline.lag > 0
+    is_gone = pipeline.state.is_certain or (pipeline.checkpoint is not None and pipeline.checkpoint.is_at_work)
+    return is_gone and seen.now_ms - (pipeline.last_ms or 0) < PAST_MS
 
 
 def _has_ended(pipeline: Pipeline) -> bool:
@@ -175,28 +178,20 @@ def _transactions(seen: Seen) -> Iterator[Need]:
     for application in seen.transactions.ours.applications:
         yield from _ours(application, application.app_id in at_work, seen)
     for other in seen.transactions.others:
-        if seen.now_ms - other.started_ms >= HUNG_MS and any(_held_back(other, seen.cluster)):
+        held_back = _held_back(other, seen.cluster)
+        if seen.now_ms - other.started_ms >= HUNG_MS and held_back:
             left_s = max(other.started_ms + other.timeout_ms - seen.now_ms, 0) / 1000
             remedy = (
                 "If its producer has died, its next start with this transactional id ends the transaction at once; "
-                f"Kafka aborts it in {lasting(left_s)}. To abort it now:"
+                f"Kafka aborts it in {lasting(left_s)}. To abort it before: kafka-transactions.sh abort, with the "
+                f"start offset that this shows for producer {other.producer_id}:"
             )
             open_for, where = lasting((seen.now_ms - other.started_ms) / 1000), partitions_text(other.partitions)
             why = f"Readers of committed records have waited for it in {where} for {open_for}."
-            commands = tuple(abort_commands(other, seen.cluster, seen.servers))
-            subject = f"Transaction {other.transactional_id}"
-            yield Need(Severity.WAITING, subject, "is left open", why, remedy, "/transactions", commands)
-
-
-def abort_commands(transaction: OtherTransaction, cluster: ClusterState, servers: str) -> Iterator[str]:
-    """Yield what aborts a transaction in each partition whose readers it holds back.
-
-    Kafka's command wants the offset at which the transaction begins there, which is how far these readers come; it
-    refuses if another one begins there.
-    """
-    for topic, partition, stable in _held_back(transaction, cluster):
-        where = f"--topic {shlex.quote(topic)} --partition {partition} --start-offset {stable}"
-        yield f"kafka-transactions.sh --bootstrap-server {servers} abort {where}"
+            (topic, partition), subject = held_back, f"Transaction {other.transactional_id}"
+            where = f"--topic {shlex.quote(topic)} --partition {partition}"
+            command = f"kafka-transactions.sh --bootstrap-server {seen.servers} describe-producers {where}"
+            yield Need(Severity.WAITING, subject, "is left open", why, remedy, "/transactions", (command,))
 
 
 def _ours(application: Application, is_at_work: bool, seen: Seen) -> Iterator[Need]:
@@ -217,13 +212,14 @@ def _ours(application: Application, is_at_work: bool, seen: Seen) -> Iterator[Ne
     yield Need(Severity.WAITING, subject, "are left open", why, remedy, "/transactions", commands)
 
 
-def _held_back(transaction: OtherTransaction, cluster: ClusterState) -> Iterator[tuple[str, int, int]]:
-    """Yield the partitions in which readers of committed records wait, and how far they come."""
-    for name, partition in transaction.partitions:
-        topic = cluster.topics.get(name)
-        for each in () if topic is None else topic.partitions:
-            if each.partition == partition and each.waiting and each.stable is not None:
-                yield name, partition, each.stable
+def _held_back(transaction: OtherTransaction, cluster: ClusterState) -> tuple[str, int] | None:
+    """Return a partition of a transaction in which readers of committed records wait."""
+    wanted = frozenset(transaction.partitions)
+    for name in {name for name, _ in wanted} & cluster.topics.keys():
+        for each in cluster.topics[name].partitions:
+            if each.waiting and (name, each.partition) in wanted:
+                return name, each.partition
+    return None
 
 
 def _groups(seen: Seen) -> Iterator[Need]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from sparkonce.jobs.ui.delta.paced import PacedResults
 from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches
 from sparkonce.jobs.ui.kafka.messages import Messages
 from sparkonce.jobs.ui.kafka.past import Trends
@@ -59,6 +60,8 @@ class Site:
         self.cluster = ClusterWatch(given.kafka) if given.kafka else None
         self.delta = TableWatches(given.storage)
         self.screens = ResultCache(MAX_SCREENS)
+        self.concluded: PacedResults[Any] = PacedResults()
+        """What a page concludes from all tables and checkpoints, by a name."""
         self.lags = Trends()
         """The lags of queries."""
         self.subjects = Subjects(given.registry, self.cluster.options if self.cluster else {})

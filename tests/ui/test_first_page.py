@@ -76,10 +76,10 @@ def test_each_fault_is_named_with_its_remedy(system: System, page: Page) -> None
     expect(found).to_contain_text("Query app was fenced. FencedError: version 2 holds batch 0")
     expect(found).to_contain_text("Stop one of the two drivers;")
     expect(found).to_contain_text("Table table is broken.")
-    expect(found).to_contain_text(f"sparkonce offsets rewind {broken.table} --to-version 0 --restore")
+    expect(found).to_contain_text(f"sparkonce audit {broken.table}")
     expect(found).to_contain_text("Transaction left-open is left open. Readers of committed records have waited")
     expect(found).to_contain_text("its next start with this transactional id ends the transaction at once")
-    expect(found).to_contain_text("abort --topic topic --partition 0 --start-offset 0")
+    expect(found).to_contain_text("describe-producers --topic topic --partition 0")
     behind = found.get_by_text("Group billing falls behind.")
     while not behind.is_visible():
         produce(system.servers, "lagging", [b"more"] * 200)

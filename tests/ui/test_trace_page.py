@@ -50,7 +50,7 @@ def test_what_is_not_known_is_said(traced: UiServer, page: Page) -> None:
     page.goto(f"{traced.url}trace?topic=topic&partition=0&offset=99")
     expect(page.locator("#records")).to_contain_text("not known: Not read yet: the next offset is 30")
     page.goto(f"{traced.url}trace?topic=another&partition=0&offset=99")
-    expect(page.locator("#records")).to_contain_text("It was written into none of the tables.")
+    expect(page.locator("#records")).to_contain_text("None of the tables has stored offsets of its partition.")
     page.goto(f"{traced.url}trace?topic=topic&partition=0&offset=x")
     expect(page.get_by_role("alert")).to_contain_text("a record has a topic, a partition and an offset")
 

@@ -99,8 +99,8 @@ class AuditState:
     """What was found, warnings included."""
     lost_files: tuple[str, ...] = ()
     """The first few data files that are lost, in words."""
-    lost_since: int | None = None
-    """The oldest version that has added one of these."""
+    lost_from: int | None = None
+    """The version that has added the one file that is lost; None if more are, or if it is not known."""
     chains: tuple[ChainState, ...] = ()
 
     @property
@@ -313,14 +313,10 @@ def _state(reading: Reading) -> AuditState:
     problems = frozenset(problem for problem, count in report.counts.items() if count)
     more = sum(report.counts.values()) - len(shown)
     lost = tuple(each.message for each in report.findings if each.problem is Problem.FILE_LOST)
-    since = min((reading.files[path] for each in lost if (path := _path_of(each)) in reading.files), default=None)
+    path = _LOST.search(lost[0]) if len(lost) == 1 else None
+    added = None if path is None else reading.files.get(path[1])
     chains = _chains(report)
-    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, lost, since, chains)
-
-
-def _path_of(lost: str) -> str:
-    found = _LOST.search(lost)
-    return "" if found is None else found[1]
+    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, lost, added, chains)
 
 
 def _look_up(state: TableState, txn_ids: Iterable[str]) -> dict[str, int]:

@@ -27,6 +27,7 @@ from sparkonce.jobs.ui.delta.query_states import (
     RUNNING,
     STOPPED,
     QueryState,
+    pause_ms,
     query_state,
 )
 from sparkonce.jobs.ui.delta.tables import TableWatch
@@ -166,7 +167,7 @@ class Pipeline:
     @cached_property
     def state(self) -> QueryState:
         """Whether it runs, and keeps up."""
-        found = query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms, self.committed)
+        found = query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms, self.written)
         return replace(found, word=BEHIND) if found.word == RUNNING and self.is_behind else found
 
     @property
@@ -192,6 +193,16 @@ class Pipeline:
         took = [] if known is None else [known.done[n] - at for n, at in known.planned.items() if n in known.done]
         ordered = sorted(max(each, 0) / 1000 for each in took)
         return (ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)]) if ordered else None
+
+    @cached_property
+    def pause_s(self) -> float:
+        """The usual time between two of its batches; 0 if it is not known."""
+        return pause_ms(self.checkpoint.planned.values()) / 1000 if self.checkpoint else 0.0
+
+    @property
+    def written(self) -> int | None:
+        """The newest batch of which something is in each of its tables and topics."""
+        return min((sink.last_batch for sink in self.targets), default=None)
 
     @property
     def committed(self) -> int | None:

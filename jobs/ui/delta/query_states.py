@@ -48,10 +48,10 @@ def query_state(
     last_ms: int | None,
     lag: int | None,
     now_ms: int,
-    committed: int | None = None,
+    written: int | None = None,
 ) -> QueryState:
-    """Return what a query does; ``last_ms`` is when it last planned or committed, ``committed`` its newest batch."""
-    concluded = _concluded(checkpoint, last_ms, lag, now_ms, committed)
+    """Return what a query does; ``last_ms`` is when it last planned or committed, ``written`` its newest batch."""
+    concluded = _concluded(checkpoint, last_ms, lag, now_ms, written)
     if run is None:
         return concluded
     is_going_on = run.state in (RunState.RUNNING, RunState.IDLE)
@@ -73,14 +73,15 @@ def _heard(run: Run, checkpoint: CheckpointState | None) -> QueryState:
 
 
 def _concluded(
-    checkpoint: CheckpointState | None, last_ms: int | None, lag: int | None, now_ms: int, committed: int | None
+    checkpoint: CheckpointState | None, last_ms: int | None, lag: int | None, now_ms: int, written: int | None
 ) -> QueryState:
     if last_ms is None:
         return QueryState(STOPPED, "it has planned no batch yet")
     is_quiet = now_ms - last_ms > _quiet_ms(checkpoint)
     if checkpoint is not None and checkpoint.is_at_work:
-        if is_quiet and committed == checkpoint.newest:
-            return QueryState(STOPPED, f"it was killed, or has failed, right after batch {committed} was committed")
+        if is_quiet and written == checkpoint.newest:
+            why = f"its batch {written} is written, and not noted as finished: it was killed, failed, or still works"
+            return QueryState(STOPPED, why)
         if is_quiet:
             return QueryState(STOPPED, "its last batch is not finished: it was killed, has failed, or takes that long")
         return QueryState(RUNNING, "its last batch was planned a moment ago")
@@ -94,9 +95,10 @@ def _concluded(
 
 
 def _quiet_ms(checkpoint: CheckpointState | None) -> float:
-    return max(QUIET_MS, PAUSES * _pause_ms([] if checkpoint is None else checkpoint.planned.values()))
+    return max(QUIET_MS, PAUSES * pause_ms([] if checkpoint is None else checkpoint.planned.values()))
 
 
-def _pause_ms(planned: Iterable[int]) -> float:
+def pause_ms(planned: Iterable[int]) -> float:
+    """Return the usual time between two plans; 0 if there are none."""
     pauses = [after - before for before, after in pairwise(sorted(planned))]
     return median(pauses) if pauses else 0.0

@@ -86,7 +86,7 @@ class RecordTrace:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether nothing of its partition was written into this table."""
+        """Whether no application has stored offsets of its partition in this table."""
         return not self.proofs and all(each.level is Level.KNOWN for each in self.statements)
 
 

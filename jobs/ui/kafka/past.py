@@ -91,8 +91,8 @@ TREND_S = 30.0
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """Return the change per second over the last `TREND_S`: that of the lows or of the highs, whichever is less.
 
-    A lag goes up between two batches and down with each, and is steady all the same: only if the lows and the highs of
-    one half are above those of the half before does it grow.
+    A lag goes up between two batches and down with each: only if the lows and the highs of the second half are above
+    those of the first does it grow. Of a query with a batch a minute, this span has too little to tell.
     """
     points = [each for each in points if each[0] >= points[-1][0] - TREND_S]
     if len(points) < 2:

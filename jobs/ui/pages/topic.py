@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from sparkonce.jobs.ui.kafka.changing import send_message
@@ -32,6 +33,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     topic = topic_of(site, asked.path["topic"])
     assert site.cluster is not None, "it has this topic"
     groups, transactions = site.cluster.groups(), site.cluster.transactions()
+    queries = site.concluded.get("queries", partial(known_queries, site))  # five times a second is too often
     readers = [each for each in groups.found.values() if topic.name in each.topics]
     return {
         "state": site.cluster.state(),
@@ -39,7 +41,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "topic": topic,
         "size": site.cluster.sizes().get(topic.name),
         "partitions": part(asked, topic.partitions, AT_ONCE),
-        "queries": [each for each in known_queries(site).pipelines if topic.name in each.topics],
+        "queries": [each for each in queries.pipelines if topic.name in each.topics],
         "readers": sorted(readers, key=lambda each: (-each.lag_in(topic.name).offsets, each.group_id)),
         "settings": site.cluster.settings.of_topic(topic.name),
         "transactions": transactions,

@@ -9,12 +9,9 @@ from typing import Any
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Why
 from sparkonce.jobs.cli.housekeeping.transactions_report import left_ms, loss_text, meaning, partitions_text
 from sparkonce.jobs.ui.kafka.state import OtherTransaction
-from sparkonce.jobs.ui.needs import abort_commands
 from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
-
-MAX_COMMANDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,6 @@ def _data(site: Site, _: PageRequest) -> Mapping[str, Any]:
     if site.cluster is None:
         return {"transactions": None, "applications": (), "others": ()}
     result, now = site.cluster.transactions(), now_ms()
-    by = site.cluster.state().found, site.cluster.servers
     applications = result.found.ours.applications
     return {
         "transactions": result,
@@ -50,7 +46,6 @@ def _data(site: Site, _: PageRequest) -> Mapping[str, Any]:
             for each in applications
         ],
         "others": [_other(each, now) for each in result.found.others],
-        "aborts": [command for each in result.found.others for command in abort_commands(each, *by)][:MAX_COMMANDS],
     }
 
 
