@@ -39,8 +39,8 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.offsets import OffsetRange, lag, total_lag
 from sparkonce.offset_store.record import CommittedBatch, PartitionKey
 
-FIRST_LOOKS_S = 4.0
-"""How long one call opens new tables; the next calls open the rest."""
+FIRST_LOOKS_S = 0.4
+"""How long one call opens new tables, so that a page is there soon; the next calls open the rest."""
 
 ORDER = FAILED, FENCED, BEHIND, RUNNING, STOPPED, IDLE
 """Of states on the page."""
@@ -398,6 +398,9 @@ def _partitions(
         yield replace(row, age_s=ends.age_s(topic, partition, row.next or 0)) if (row.lag or 0) > 0 else row
 
 
+NOTHING = Minute()
+
+
 def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, Minute], ...], bool]:
     newest = max((max(query.minutes) for query in queries if query.minutes), default=None)
     if newest is None:
@@ -408,6 +411,9 @@ def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, M
     found = []
     for number in range(last - MINUTES + 1, last + 1):
         parts = [query.minutes[number] for query in queries if number in query.minutes]
+        if not parts:
+            found.append((number * MINUTE_MS, NOTHING))
+            continue
         rows = [part.rows for part in parts if part.rows is not None]
         whole = Minute(
             sum(part.batches for part in parts), sum(part.records for part in parts), sum(rows) if rows else None

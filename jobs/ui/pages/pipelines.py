@@ -152,5 +152,5 @@ def _marks(shown: Timeline) -> Iterator[drawing.Mark]:
                 yield drawing.Mark("mark-offsets", title, each.at_ms, lane=lane, form="circle")
 
 
-PIPELINES = Page("/pipelines", "Pipelines", "pipelines.html", _list, menu="Pipelines", interval_s=1.0)
+PIPELINES = Page("/pipelines", "Pipelines", "pipelines.html", _list, menu="Pipelines", interval_s=0.5)
 PIPELINE = Page("/pipelines/{query}", "Pipeline", "pipeline.html", _one)
