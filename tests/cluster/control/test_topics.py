@@ -102,6 +102,6 @@ def test_leadership_goes_back_to_who_is_preferred_by_itself(cluster: EmbeddedClu
     create(admin(cluster.bootstrap_servers), "balanced")
     cluster.wait_in_sync()
     cluster.stop(2)
-    assert 2 not in told_leaders(cluster, "balanced", 3).values()
+    cluster.wait_until(lambda: 2 not in told_leaders(cluster, "balanced", 3).values(), "broker 2 still leads")
     cluster.restart(2)
     cluster.wait_until(lambda: 2 in told_leaders(cluster, "balanced", 3).values(), "broker 2 leads nothing")
