@@ -10,11 +10,14 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import shutil
+import socket
 import sys
 import tempfile
+import traceback
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,13 +149,36 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.enable()
 
 
+_opened_by: dict[int, str] = {}
+"""Where each socket was opened, by its descriptor."""
+_UNCLOSED = re.compile(r"unclosed <socket\.socket fd=(\d+)")
+
+
+def _note_who_opens_sockets(open_socket: Callable[..., None] = socket.socket.__init__) -> None:
+    """An unclosed one is reported in the test that runs when it is collected: who opened it is all there is to go by."""
+
+    def noted(made: socket.socket, *arguments: Any, **named: Any) -> None:
+        open_socket(made, *arguments, **named)
+        _opened_by[made.fileno()] = "".join(traceback.format_stack(limit=12)[:-1])
+
+    socket.socket.__init__ = noted  # type: ignore[method-assign]
+
+
+_note_who_opens_sockets()
+
+
 COMPARING_FIXTURES = {"delta_spark", "jvm_kafka_spark"}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Make a failure of a comparison that is skipped although Maven is here to fetch what it compares with."""
+    """Make a failure of a comparison that is skipped although Maven is here to fetch what it compares with.
+
+    And say who opened a socket that nobody has closed.
+    """
     report = yield
+    for found in dict.fromkeys(_UNCLOSED.findall(str(report.longrepr)) if report.failed else ()):
+        report.sections.append((f"opened socket {found}", _opened_by.get(int(found), "not known")))
     compares = item.get_closest_marker("java") or COMPARING_FIXTURES & set(getattr(item, "fixturenames", ()))
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     if report.skipped and compares and NO_DELTA_SPARK not in str(reason) and shutil.which("mvn"):
