@@ -155,7 +155,7 @@ _UNCLOSED = re.compile(r"unclosed <socket\.socket fd=(\d+)")
 
 
 def _note_who_opens_sockets(open_socket: Callable[..., None] = socket.socket.__init__) -> None:
-    """An unclosed one is reported in the test that runs when it is collected: who opened it is all there is to go by."""
+    """An unclosed one is reported in the test that runs when it is collected: only who opened it tells whose it is."""
 
     def noted(made: socket.socket, *arguments: Any, **named: Any) -> None:
         open_socket(made, *arguments, **named)
