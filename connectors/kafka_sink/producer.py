@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -137,6 +138,9 @@ class Producer:
         assert not self._is_transactional or transactions is not None
         timeout_ms = min(client.settings.request_timeout_ms, settings.delivery_timeout_ms)
         self._sender = pool.take(replace(client.settings, request_timeout_ms=timeout_ms))
+        # One that is kept from task to task is given up by whom it was kept, who cannot tell whether it is at work.
+        self._when_lost = weakref.finalize(self, self._sender.close)
+        self._when_lost.atexit = False
         self._is_closed = False
         self._sequences: dict[Partition, int] = defaultdict(int)
         self._joined: set[Partition] = set()
@@ -178,6 +182,7 @@ class Producer:
         if self._is_closed:
             return
         self._is_closed = True
+        self._when_lost.detach()
         for address, requests in self._in_flight.items():
             if requests:
                 self._sender.drop(address)

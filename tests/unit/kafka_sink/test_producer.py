@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -446,3 +447,14 @@ def _record(timestamp_ms: int = 0) -> Any:
     from sparkonce.kafka.protocol.records import Record
 
     return Record(b"k", b"00000001", timestamp_ms)
+
+
+def test_one_that_is_given_up_leaves_no_connection_open(client: Client) -> None:
+    """A worker keeps some from task to task, and gives up those it has not used for the longest."""
+    producer = Producer(client, ProducerSettings(), None)
+    sender = producer._sender
+    sender.topics_now([])
+    assert sender._connections
+    del producer
+    gc.collect()
+    assert not sender._connections
