@@ -138,7 +138,7 @@ class Producer:
         assert not self._is_transactional or transactions is not None
         timeout_ms = min(client.settings.request_timeout_ms, settings.delivery_timeout_ms)
         self._sender = pool.take(replace(client.settings, request_timeout_ms=timeout_ms))
-        # One that is kept from task to task is given up by whom it was kept, who cannot tell whether it is at work.
+        # `cached_producer` drops producers without closing them, since a task may still send with one.
         self._when_lost = weakref.finalize(self, self._sender.close)
         self._when_lost.atexit = False
         self._is_closed = False

@@ -98,7 +98,7 @@ def _broken(watch: TableWatch, audit: AuditState, seen: Seen) -> Need:
     wrong = [_CODE.sub("", text, count=1) for kind, text in audit.findings if kind == "wrong"]
     why = wrong[0].replace(f"{watch.followed.location}: ", "", 1) if wrong else audit.words
     link, version = f"/tables/{watch.key}", audit.lost_from
-    if version is not None:
+    if version is not None and len(wrong) == 1:  # the finding is that of the lost file
         why, link = f"{why.partition(' Bring it back')[0]} Version {version} has added it.", f"{link}?from={version}"
     why = f"{why[:1].upper()}{why[1:]}" + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
     remedy = f"{_stop_writers(watch, seen)}The page of the table has all findings, as this command has."

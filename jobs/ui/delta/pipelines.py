@@ -398,7 +398,7 @@ def _partitions(
         yield replace(row, age_s=ends.age_s(topic, partition, row.next or 0)) if (row.lag or 0) > 0 else row
 
 
-NOTHING = Minute()
+_NO_COMMITS = Minute()
 
 
 def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, Minute], ...], bool]:
@@ -412,7 +412,7 @@ def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, M
     for number in range(last - MINUTES + 1, last + 1):
         parts = [query.minutes[number] for query in queries if number in query.minutes]
         if not parts:
-            found.append((number * MINUTE_MS, NOTHING))
+            found.append((number * MINUTE_MS, _NO_COMMITS))
             continue
         rows = [part.rows for part in parts if part.rows is not None]
         whole = Minute(

@@ -11,6 +11,7 @@ import pytest
 
 from sparkonce.connectors.kafka_sink.transactions import State, TransactionDescription
 from sparkonce.connectors.lag.runs import Runs, RunState
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
 from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, EndOffsets, Pipeline, look, pipelines
 from sparkonce.jobs.ui.delta.tables import TableWatches
@@ -172,6 +173,19 @@ def test_a_broken_table(query: Query) -> None:
     assert "Stop what writes to it: query app." in need.remedy
     assert need.link.endswith("?from=1")
     assert need.commands == (f"sparkonce audit {query.table}",)
+
+
+def test_a_lost_file_beside_another_fault_is_not_taken_for_it(query: Query) -> None:
+    seen = seen_of(query)
+    (watch,) = seen.known.tables
+    reading = watch.followed.reading()
+    assert reading.audit is not None
+    wrong = (("wrong", "version 2: [gap] offsets are missing"), ("wrong", "[file-lost] the data file f is missing"))
+    lost = ("the data file f is missing",)
+    reading.audit = replace(reading.audit, verdict=Verdict.BROKEN, findings=wrong, lost_files=lost, lost_from=1)
+    need = only(needs(seen))
+    assert need.why == "Version 2: offsets are missing … and 1 more."
+    assert "?from" not in need.link
 
 
 def test_a_broken_log(query: Query) -> None:
