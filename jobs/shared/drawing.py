@@ -134,7 +134,7 @@ def strip(boxes: Iterable[Mark], first: float, last: float, label: str, kind: st
 
 
 def sparkline(points: Sequence[tuple[float, float]], label: str, width: int = 110, height: int = 22) -> str:
-    """Draw values over time as a line, starting at zero; nothing of less than two."""
+    """Draw values over time as a line above its filled area, from zero; nothing of less than two."""
     if len(points) < 2:
         return ""
     first, last, top = points[0][0], points[-1][0], max(max(value for _, value in points), 1.0)
@@ -143,4 +143,5 @@ def sparkline(points: Sequence[tuple[float, float]], label: str, width: int = 11
         f"{1 + (when - first) / across * (width - 2):.1f},{height - 1 - value / top * (height - 3):.1f}"
         for when, value in points
     )
-    return picture(width, height, label, [shape("polyline", points=at)], kind="spark", width=width, height=height)
+    area = shape("polygon", points=f"1,{height} {at} {width - 1},{height}")
+    return picture(width, height, label, [area, shape("polyline", points=at)], kind="spark", width=width, height=height)

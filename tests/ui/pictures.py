@@ -1,11 +1,15 @@
-"""Take the pictures of docs/ui.md: `python -m tests.ui.pictures docs`."""
+"""Take the pictures of docs/ui.md and of docs/internals/design.md: `python -m tests.ui.pictures docs`."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from math import exp, sin
 from pathlib import Path
+from unittest.mock import patch
 
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -16,12 +20,24 @@ from sparkonce.connectors.lag.runs import Runs, RunState
 from sparkonce.jobs.ui.own_brokers import OwnBrokers, started
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.log import table_log
 from sparkonce.offset_store.offsets import Position, SourceOffset
 from tests.ui.looking import create_topic, produce
+from tests.ui.screens import make_sheets
 from tests.unit.sink.query_by_hand import TP, Query
 from tests.unit.ui.test_tracing import SCHEMA
 
-WIDTH, HEIGHT = 1000, 560
+WIDTH, HEIGHT = 1200, 640
+SIZES = {
+    "orders": [10 + round(8 * sin(minute / 8)) + minute * 7 % 5 for minute in range(60)],
+    "payments": [3 + minute * 11 % 4 for minute in range(60)],
+    "customers": [2 + round(40 * exp(-((minute - 40) ** 2) / 9)) for minute in range(60)],
+    "returns": [8 + minute * 5 % 7 for minute in range(31)],
+}
+"""Records of each of the batches, one a minute."""
+WAITING = {"returns": 7}
+"""Records after them."""
 
 
 class Pipeline(Query):
@@ -37,14 +53,22 @@ class Pipeline(Query):
         line = SourceOffset("kafka", {self.key: Position(0, end)}).to_json()
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
 
-    def run(self, batches: int) -> None:
-        """Run batches of ten records, and note that they are done, as Spark does."""
+    def run(self, sizes: Sequence[int]) -> None:
+        """Run a batch in each of the last minutes, the last one now, and note that they are done, as Spark does."""
         done = self.checkpoint / "commits"
         done.mkdir()
-        for number in range(batches):
-            rows = [{"partition": 0, "offset": 10 * number + at, "city": f"c{at}"} for at in range(10)]
-            self.write(number, rows)
+        end, now = 0, now_ms()
+        for number, size in enumerate(sizes):
+            at_ms = now - 60_000 * (len(sizes) - 1 - number)
+            rows = [{"partition": 0, "offset": offset, "city": f"c{offset}"} for offset in range(end, end + size)]
+            end += size
+            with patch.object(table_log, "now_ms", lambda at_ms=at_ms: at_ms):
+                self.log(number, end)
+                self.commit(number, self.tasks(rows=rows))
             (done / str(number)).write_text("v1\n{}")
+            took_ms = 40 + 7 * size % 50
+            os.utime(self.checkpoint / "offsets" / str(number), ns=(10**6 * (at_ms - took_ms),) * 2)
+            os.utime(done / str(number), ns=(10**6 * at_ms,) * 2)
 
 
 def main(folder: Path) -> None:
@@ -71,13 +95,12 @@ def main(folder: Path) -> None:
         page.screenshot(path=folder / "ui_topics.png")
         page.goto(f"{ui.url}pipelines")
         expect(page.locator("#needs")).to_contain_text("Query returns has failed")
-        expect(page.locator("tbody tr")).to_have_count(3)
+        expect(page.locator("tbody tr")).to_have_count(len(SIZES))
         page.screenshot(path=folder / "ui_pipelines.png", full_page=True)
         page.goto(f"{ui.url}trace?topic=payments&partition=0&offset=17")
         expect(page.locator("#records")).to_contain_text("written once")
-        page.set_viewport_size({"width": 1100, "height": HEIGHT})
         page.locator(".chain").first.screenshot(path=folder / "ui_trace.png")
-        page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+        make_sheets(browser, ui.url, servers, data, folder / "internals")
         page.goto(f"{ui.url}brokers")
         page.get_by_role("button", name="Kill broker 2").click()
         expect(page.get_by_text("Partitions that are not well")).to_be_visible()
@@ -86,24 +109,26 @@ def main(folder: Path) -> None:
 
 
 def _run(servers: str, data: Path) -> None:
-    batches = {"orders": 40, "payments": 3, "returns": 2}
     admin = AdminClient({"bootstrap.servers": servers})
-    for name, found in admin.describe_topics(TopicCollection([*batches])).items():
-        Pipeline(data, name, str(found.result().topic_id).replace("/", "_").replace("+", "-")).run(batches[name])
+    for name, found in admin.describe_topics(TopicCollection([*SIZES])).items():
+        topic_id = str(found.result().topic_id).replace("/", "_").replace("+", "-")
+        Pipeline(data, name, topic_id).run(SIZES[name])
         Runs().note(name, RunState.RUNNING)
-    why = "CorruptValueError: value of returns-0 at offset 27 is no JSON. Set includeDeadLetters=true to keep such ones"
+    why = (
+        "CorruptValueError: value of returns-0 at offset 340 is no JSON. Set includeDeadLetters=true to keep such ones"
+    )
     Runs().note("returns", RunState.FAILED, why)
 
 
 def _fill(servers: str) -> None:
-    for name, partitions in (("orders", 4), ("payments", 2), ("returns", 1)):
+    for name, sizes in SIZES.items():
+        partitions = 4 if name == "orders" else 1
         create_topic(servers, name, partitions, replicas=3)
-    for partition in range(4):
-        produce(servers, "orders", [f'{{"id": {n}, "amount": {n * 7 % 90}.5}}' for n in range(400)], partition)
+        for partition in range(partitions):
+            values = [f'{{"id": {n}, "amount": {n * 7 % 90}.5}}' for n in range(sum(sizes) + WAITING.get(name, 0))]
+            produce(servers, name, values, partition)
     with closing(Consumer({"bootstrap.servers": servers, "group.id": "billing"})) as consumer:
         consumer.commit(offsets=[TopicPartition("orders", each, 300) for each in range(4)], asynchronous=False)
-    produce(servers, "payments", ["paid"] * 30)
-    produce(servers, "returns", ["back"] * 27)
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "payer"})
     producer.init_transactions()
     producer.begin_transaction()

@@ -26,6 +26,8 @@ def test_a_running_and_killed_pipeline_is_followed(tmp_path: Path, pipelines: Ui
     page.goto(f"{pipelines.url}pipelines")
     row = page.locator("#q-1")
     expect(row).to_contain_text("exactly-once")
+    for told in ("Offsets in the last hour10", "Written to1 table"):
+        expect(page.locator("#totals")).to_contain_text(told)
     check_accessible(page)
     page.get_by_role("link", name="app", exact=True).click()
     facts = page.locator("#facts")

@@ -33,7 +33,17 @@ OF_ONE_MODULE = {
 def test_all_text_is_escaped(drawn: str) -> None:
     root = ElementTree.fromstring(drawn)
     assert root.attrib["aria-label"] == EVIL
-    assert {each.tag for each in root.iter()} <= {"svg", "line", "rect", "circle", "path", "polyline", "text", "title"}
+    assert {each.tag for each in root.iter()} <= {
+        "svg",
+        "line",
+        "rect",
+        "circle",
+        "path",
+        "polygon",
+        "polyline",
+        "text",
+        "title",
+    }
     assert {each.text for each in root.iter() if each.tag in ("text", "title")} <= {EVIL}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.rendering import amount, grouped, moment
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.offsets import total_lag
 
 AT_ONCE = 200
 """Queries in one part of the table."""
@@ -35,6 +36,41 @@ class _All:
 
     seen: Seen
     looks: tuple[Result[Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    """What all queries do together."""
+
+    offsets_by_minute: tuple[tuple[int, int], ...]
+    """The offsets committed in each minute of the last hour."""
+    lag: int | None
+    """In offsets; None if it is known of no query."""
+    lag_s: float | None
+    """The longest time that a record has waited for its query; None if none is known to wait."""
+    tables: int
+    topics: int
+    """Those that they write to."""
+
+    @property
+    def in_the_hour(self) -> int:
+        """The offsets committed in the last hour."""
+        return sum(offsets for _, offsets in self.offsets_by_minute)
+
+
+def _totals(every: Sequence[Pipeline]) -> _Totals:
+    by_minute = Counter[int]()
+    for each in every:
+        if not each.is_past:
+            by_minute.update(dict(each.offsets_by_minute))
+    sinks = [sink for each in every for sink in each.sinks]
+    return _Totals(
+        tuple(sorted(by_minute.items())),
+        total_lag(each.lag for each in every),
+        max((each.lag_s for each in every if each.lag_s is not None), default=None),
+        len({sink.watch.key for sink in sinks}),
+        len({topic for each in every for sink in each.topic_sinks for topic in sink.topics}),
+    )
 
 
 def _all(site: Site) -> _All:
@@ -87,6 +123,7 @@ def _list(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "known": found.seen.known,
         "needs": needs(found.seen),
         "counts": Counter(each.state.word for each in every),
+        "totals": _totals(every),
         "part": part(
             asked, [each for each in every if wanted in " ".join([each.name, *each.sources]).lower()], AT_ONCE
         ),
