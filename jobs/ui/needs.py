@@ -34,6 +34,8 @@ PAST_MS = 24 * 3_600_000
 nothing says that records wait."""
 _CODE = re.compile(r"\[[a-z-]+\] ")
 """Of a finding of the audit."""
+_RECORD = re.compile(r"topic (\S+), partition (\d+),(?: in the batch)? at offset (\d+)")
+"""A record, as errors of a query name it."""
 
 
 class Severity(IntEnum):
@@ -63,6 +65,8 @@ class Need:
     link: str = ""
     """The page that shows more."""
     commands: tuple[str, ...] = ()
+    record: str = ""
+    """The page of the record that a query could not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,8 @@ def _queries(seen: Seen) -> Iterator[Need]:
             yield Need(Severity.STOPPED, subject, "was fenced", each.state.why, remedy, link, _offsets(each, seen))
         elif each.state.word == FAILED and not is_followed:
             remedy = f"Do what the error says, and start it again{_with_checkpoint(each)}: it goes on where it was."
-            yield Need(Severity.STOPPED, subject, "has failed", each.state.why, remedy, link)
+            record = _record(each) if seen.servers else ""
+            yield Need(Severity.STOPPED, subject, "has failed", each.state.why, remedy, link, record=record)
         elif each.state.word == STOPPED and _is_missed(each, seen) and not is_followed and not _has_ended(each):
             waits = f"{amount(each.lag, 'offset')} wait" if each.lag else "how much waits is not known"
             why = f"{each.state.why[0].upper()}{each.state.why[1:]}; {waits}."
@@ -246,6 +251,14 @@ def _where(group: GroupState) -> str:
     behind = sorted((each for each in group.partitions if each.lag), key=lambda each: -(each.lag or 0))
     others = f" and {amount(len(behind) - 1, 'other partition')}" if behind[1:] else ""
     return f" in {behind[0].topic}-{behind[0].partition}{others}" if behind else ""
+
+
+def _record(failed: Pipeline) -> str:
+    """Return the page of the record that a query's error names; empty if it names none."""
+    named = _RECORD.search(failed.state.why)
+    if named is None or named[1] not in failed.topics:
+        return ""
+    return f"/topics/{named[1]}/messages?partition={named[2]}&begin=offset&at={named[3]}"
 
 
 def _with_checkpoint(pipeline: Pipeline) -> str:

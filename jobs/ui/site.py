@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.jobs.ui.delta.paced import PacedResults
-from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches
+from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches, names_of
 from sparkonce.jobs.ui.kafka.messages import Messages
 from sparkonce.jobs.ui.kafka.past import Trends
 from sparkonce.jobs.ui.kafka.readers import Topics
@@ -85,7 +85,10 @@ class Site:
     def watches(self) -> tuple[list[TableWatch], int]:
         """Return the followed tables, and how many more there are."""
         places = self.tables()
-        return [self.delta.at(place) for place in places[:MAX_TABLES]], max(len(places) - MAX_TABLES, 0)
+        names, watches = names_of(places), [self.delta.at(place) for place in places[:MAX_TABLES]]
+        for watch in watches:
+            watch.name = names[watch.place]
+        return watches, max(len(places) - MAX_TABLES, 0)
 
     def checkpoints(self) -> list[str]:
         """Return the locations of all checkpoints of streaming queries."""

@@ -115,7 +115,8 @@ def _run(servers: str, data: Path) -> None:
         Pipeline(data, name, topic_id).run(SIZES[name])
         Runs().note(name, RunState.RUNNING)
     why = (
-        "CorruptValueError: value of returns-0 at offset 340 is no JSON. Set includeDeadLetters=true to keep such ones"
+        "MalformedValueError: kafka_once: the record of topic returns, partition 0, at offset 340 has a value that is "
+        "no JSON. Correct what writes it, or use includeDeadLetters=true on the source"
     )
     Runs().note("returns", RunState.FAILED, why)
 

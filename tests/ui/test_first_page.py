@@ -75,7 +75,7 @@ def test_each_fault_is_named_with_its_remedy(system: System, page: Page) -> None
     expect(found).to_contain_text(f"start it again with its checkpoint {failed.checkpoint}")
     expect(found).to_contain_text("Query app was fenced. FencedError: version 2 holds batch 0")
     expect(found).to_contain_text("Stop one of the two drivers;")
-    expect(found).to_contain_text("Table table is broken.")
+    expect(found).to_contain_text("Table broken/table is broken.")
     expect(found).to_contain_text(f"sparkonce audit {broken.table}")
     expect(found).to_contain_text("Transaction left-open is left open. Readers of committed records have waited")
     expect(found).to_contain_text("its next start with this transactional id ends the transaction at once")
@@ -121,6 +121,9 @@ def test_tables_sort_and_stay_sorted(system: System, page: Page) -> None:
     expect(page.locator("th[aria-sort=descending]")).to_have_text("Last batch")
     for number in (1, 2):
         queries["b"].write(number, [{"v": 2}])
+    expect(rows.filter(has=page.locator("a[href='/pipelines/b']")).locator("td.number")).to_have_attribute(
+        "data-sort", "2"
+    )
     expect(links.first).to_have_attribute("href", "/pipelines/b")
     assert order() == ["b", "a", "c"]
     batch.click()

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -35,27 +35,40 @@ def key_of(place: str) -> str:
     return f"{name}-{hashlib.blake2b(place.encode(), digest_size=4).hexdigest()}"
 
 
+def names_of(places: Iterable[str]) -> dict[str, str]:
+    """Return the names of tables on pages: the ends of their paths, as long as it takes to tell them apart."""
+    parts = {place: place.rstrip("/").split("/") for place in places}
+    names, lengths = dict[str, str](), dict.fromkeys(parts, 1)
+    while True:
+        names = {place: "/".join(parts[place][-length:]) or place for place, length in lengths.items()}
+        shared = {name for name, count in Counter(names.values()).items() if count > 1}
+        longer = [place for place, name in names.items() if name in shared and lengths[place] < len(parts[place])]
+        if not longer:
+            return names
+        lengths |= {place: lengths[place] + 1 for place in longer}
+
+
 @dataclass(slots=True)
 class TableWatch:
     """One table."""
 
     place: str
     followed: FollowedTable
+    name: str = ""
+    """Its name on pages; by default the end of its path."""
     _files: FilesWatch = field(default_factory=FilesWatch)
     _versions: tuple[Reading, Versions] | None = None
     _unnamed: UnnamedFiles | None = None
     _unnamed_at_s: float = 0.0
     """The next search for unnamed files, by the monotonic clock."""
 
+    def __post_init__(self) -> None:
+        self.name = self.name or names_of([self.place])[self.place]
+
     @property
     def key(self) -> str:
         """Its name in addresses."""
         return key_of(self.place)
-
-    @property
-    def name(self) -> str:
-        """Its name on pages."""
-        return self.place.rstrip("/").rpartition("/")[2] or self.place
 
     def look(self) -> AuditState:
         """Read new commits: `FollowedTable.look`."""

@@ -77,6 +77,15 @@ def test_a_failed_query_with_its_error(query: Query) -> None:
     assert need.link == "/pipelines/q"
 
 
+@pytest.mark.parametrize("where", ["topic topic, partition 0, at", "topic topic, partition 0, in the batch at"])
+def test_the_record_that_an_error_names_is_a_click_away(query: Query, where: str) -> None:
+    error = f"MalformedValueError: kafka_once: the record of {where} offset 7 has no JSON"
+    need = only(needs(seen_of(query, run=RunState.FAILED, error=error)))
+    assert need.record == "/topics/topic/messages?partition=0&begin=offset&at=7"
+    other = only(needs(seen_of(query, run=RunState.FAILED, error=error.replace("topic topic", "topic another"))))
+    assert other.record == ""
+
+
 def test_a_fenced_query(query: Query) -> None:
     need = only(needs(seen_of(query, run=RunState.FENCED, error="FencedError: batch 1")))
     assert (need.what, need.why, need.severity) == ("was fenced", "FencedError: batch 1", Severity.STOPPED)
