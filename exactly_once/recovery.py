@@ -7,7 +7,7 @@ leads directly to the version that it went back to, since the commits in between
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkonce.offset_store.administration import (
@@ -52,8 +52,11 @@ def plan_rewind(
     write a batch twice.
 
     Raises:
-        RecoveryError: if a current offset did not exist then and the log no longer has its start.
+        RecoveryError: if a current offset did not exist then and the log no longer has its start, or if rows would be
+            taken back whose offsets are kept elsewhere.
     """
+    if restore:
+        _check_offsets_are_here(entries, then.version, now.app_ids)
     starts = first_starts(entries, then.version)
     moves = []
     for key, offset in sorted(now.offsets.items()):
@@ -75,6 +78,25 @@ def plan_rewind(
     batches = (BatchMove(key, at, then.batches.get(key, NOTHING_KEPT)) for key, at in sorted(now.batches.items()))
     moved = tuple(move for move in batches if move.before != move.after)
     return ManualChange(ChangeKind.RESTORE, tuple(moves), moved, then.version)
+
+
+def _check_offsets_are_here(entries: Sequence[CommitEntry], version: int, app_ids: Collection[str]) -> None:
+    """Check that each application that wrote rows after a version has its offsets in this table.
+
+    Raises:
+        RecoveryError: if one has not: its rows would leave the table, and it does not read their records again.
+    """
+    for each in entries:
+        batch = each.batch
+        if batch is None or each.version <= version or Writes.ROWS not in batch.writes:
+            continue
+        if batch.record.app_id not in app_ids:
+            raise RecoveryError(
+                f"version {each.version} has rows of appId {batch.record.app_id}, whose offsets are not in this table: "
+                "the rows would be taken back, and their records not be read again. Restore version "
+                f"{each.version} or a later one; or stop all queries, use Delta's RESTORE, and set the offsets of "
+                "every application by hand with `sparkonce offsets set`"
+            )
 
 
 def _check_nothing_between(entries: Sequence[CommitEntry], version: int, key: OffsetTxn) -> None:

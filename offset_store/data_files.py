@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
@@ -36,19 +36,33 @@ def sizes_of(names: Collection[str], location: Location, storage_options: Mappin
     Raises:
         OSError, ValueError: if they cannot be looked for.
     """
-    filesystem, root = table_filesystem(location, storage_options)
+    place_of = places(location, storage_options)
 
     def size(name: str) -> int | None:
-        place = filesystem, join(root, name)
-        if is_outside_table(name):
-            place = Location.parse(name).filesystem(storage_options)
-        info = place[0].get_file_info(place[1])
+        filesystem, path = place_of(name)
+        info = filesystem.get_file_info(path)
         return int(info.size) if info.type is fs.FileType.File else None
 
     if location.is_local:
         return {name: size(name) for name in names}
     with ThreadPoolExecutor(ASKED_AT_ONCE, "data-files") as pool:
         return dict(zip(names, pool.map(size, names), strict=True))
+
+
+def places(location: Location, storage_options: Mapping[str, str]) -> Callable[[str], tuple[fs.FileSystem, str]]:
+    """Return a function from a file's name, as `sizes_of` takes it, to its file system and the path there.
+
+    Raises:
+        OSError, ValueError: if the table's file system cannot be reached; from the function: if another one cannot.
+    """
+    filesystem, root = table_filesystem(location, storage_options)
+
+    def place(name: str) -> tuple[fs.FileSystem, str]:
+        if is_outside_table(name):
+            return Location.parse(name).filesystem(storage_options)
+        return filesystem, join(root, name)
+
+    return place
 
 
 def names_of(path: str, location: Location) -> list[str]:

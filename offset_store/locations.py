@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pyarrow import fs
 
@@ -37,8 +37,8 @@ class Location:
         if not colon or "/" in scheme or not scheme.isascii():
             return cls(os.path.abspath(text), is_local=True)
         if scheme.lower() == "file":
-            path = unquote(urlsplit(text).path) if "%" in text else "/" + rest.lstrip("/")
-            return cls(os.path.abspath(path), is_local=True)
+            path = re.sub("^//localhost(?=/)", "", rest)  # RFC 8089
+            return cls(os.path.abspath("/" + unquote(path).lstrip("/")), is_local=True)
         name = _SAME_STORE.get(scheme.lower(), scheme.lower())
         return cls(f"{name}:{rest.rstrip('/')}", is_local=False)
 

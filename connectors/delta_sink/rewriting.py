@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 
 from sparkonce.connectors.delta_sink.statistics import NO_BOUNDS, Path, covered_columns, footer_bounds
-from sparkonce.offset_store.data_files import ASKED_AT_ONCE
+from sparkonce.offset_store.data_files import ASKED_AT_ONCE, places
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.tables import join, table_filesystem
 
 DIGITS_OF_A_DOUBLE = 15
 
@@ -32,9 +31,14 @@ def writer_properties(
     leaves = {path: kind for path, kind in leaves.items() if path[0] not in partitions}
     if not any(_must_be_known(kind) or _is_long(kind) for kind in leaves.values()):
         return None
-    filesystem, root = table_filesystem(location, storage_options)
+    place_of = places(location, storage_options)
+
+    def footer(path: str) -> pq.FileMetaData:
+        filesystem, place = place_of(path)
+        return pq.read_metadata(place, filesystem=filesystem)
+
     with ThreadPoolExecutor(ASKED_AT_ONCE, "footers") as pool:
-        footers = list(pool.map(lambda path: pq.read_metadata(join(root, path), filesystem=filesystem), paths))
+        footers = list(pool.map(footer, paths))
     bounds = _bounds(footers)
     unsafe = {path for path, kind in leaves.items() if _is_unsafe(kind, bounds.get(".".join(path), ()))}
     zeros = {path for path, kind in leaves.items() if _may_be_zero(kind, bounds.get(".".join(path), ()))}

@@ -15,7 +15,8 @@ anything is deleted, later commits are checked too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import posixpath
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from sparkonce.offset_store.clones import is_outside_table
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
@@ -123,7 +125,7 @@ class TableFolder:
             OffsetStoreError: if the log cannot be read again; then nothing is deleted.
         """
         since = [version for version in self.log.listing().commits if version > found.version]
-        named = self._names(path for version in since for path in self._paths_of(version))
+        named = _Named.of(path for version in since for path in self._paths_of(version))
         deleted, failed = [], {}
         for file in found.orphans:
             if file.path in named:
@@ -158,7 +160,7 @@ class TableFolder:
             if info.type is fs.FileType.File and info.path not in linked
         ]
 
-    def _named(self, table: DeltaTable) -> set[str]:
+    def _named(self, table: DeltaTable) -> _Named:
         listing = self.log.listing()
         paths = {path for version in listing.commits for path in self._paths_of(version)}
         for version in (each for each in listing.checkpoints if each <= table.version()):
@@ -171,23 +173,33 @@ class TableFolder:
                 f"{self.location}: the log at version {table.version()} holds files that reading it did not find "
                 f"({min(missing)}, and {len(missing) - 1} more); nothing is taken for an orphan"
             )
-        return self._names(paths)
+        return _Named.of(paths)
 
     def _paths_of(self, version: int) -> list[str]:
         found = self.log.actions(version, _NAMING)
         return [action["path"] for kind in _NAMING for action in found[kind]]
 
-    def _names(self, paths: Iterable[str]) -> set[str]:
-        """Return paths relative to the folder. In the log they are URIs; unencoded ones are accepted."""
-        prefixes = (
-            [f"{self.location}/", f"file://{self.location}/"] if self.location.is_local else [f"{self.location}/"]
-        )
-        names = set()
-        for path in paths:
-            for form in (path, unquote(path)):
-                prefix = next((each for each in prefixes if form.startswith(each)), "")
-                names.add(form.removeprefix(prefix))
-        return names
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The files that a log names."""
+
+    paths: Set[str]
+    """Relative to the table's folder."""
+    files: Set[str]
+    """The last parts of absolute paths, as clones have them. A folder has many addresses (``file:/x``, ``s3a://``, an
+    alias, a link), so a file of that name is kept wherever it is."""
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> _Named:
+        """Read paths of actions: they are URIs, or, by some writers, not encoded."""
+        forms = {form for path in paths for form in (path, unquote(path))}
+        absolute = {form for form in forms if is_outside_table(form)}
+        relative = {posixpath.normpath(form) for form in forms - absolute}
+        return cls(relative, {form.rpartition("/")[2] for form in absolute})
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.paths or path.rpartition("/")[2] in self.files
 
 
 def _linked(infos: Iterable[fs.FileInfo], root: str) -> set[str]:

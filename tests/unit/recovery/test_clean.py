@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -147,20 +147,27 @@ def test_partition_folders(tmp_path: Path, column: str) -> None:
     assert orphans(open_folder(path)) == [f"{min(folders)}/part-lost.parquet"]
 
 
-def named_by_absolute_path(pipeline: Pipeline) -> Mapping[str, str]:
-    name = "part-absolute.parquet"
+ADDRESSES = ("{}", "file:{}", "file://{}", "file://localhost{}", "s3a://bucket{}", "dbfs:/mnt{}", "abfss://c@a.net{}")
+
+
+@pytest.mark.parametrize("kind", ["add", "remove"])
+@pytest.mark.parametrize("through", ["table", "link"])
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_file_that_is_named_by_any_address_stays(
+    pipeline: Pipeline, tmp_path: Path, address: str, through: str, kind: str
+) -> None:
+    """Clones name files by addresses as another engine spells them, also those that are in the table's own folder."""
+    link = tmp_path / "link"
+    link.symlink_to(pipeline.path, target_is_directory=True)
+    name, lost = put(pipeline.path, "day=1 2/part-absolute.parquet"), put(pipeline.path, "part-lost.parquet")
+    written = address.format(str(name).replace(" ", "%20"))
+    action = {"path": written, "partitionValues": {}, "size": 16, "modificationTime": 0, "dataChange": True}
     commit = pipeline.path / "_delta_log" / f"{4:020d}.json"
-    path = f"file://{pipeline.path}/{name}"
-    commit.write_text(
-        f'{{"add":{{"path":"{path}","partitionValues":{{}},"size":16,"modificationTime":0,"dataChange":true}}}}\n'
-    )
-    put(pipeline.path, name)
-    return {"path": path}
-
-
-def test_absolute_paths_in_the_log(pipeline: Pipeline) -> None:
-    named_by_absolute_path(pipeline)
-    assert orphans(open_folder(pipeline.path)) == []
+    commit.write_text(json.dumps({kind: action}) + "\n")
+    folder = open_folder(pipeline.path if through == "table" else link)
+    folder.delete(folder.find(24 * HOUR_MS, NOW_MS))
+    assert name.exists()
+    assert not lost.exists()
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkonce.jobs.cli.main import main
 from tests.table_readers import DataFusion, DuckDB, differences, predicates, write_edge_values
+from tests.unit.recovery.clones import shallow_clone
 from tests.unit.sink.query_by_hand import Query
 
 
@@ -41,3 +43,14 @@ def test_only_columns_that_delta_rs_gets_wrong_lose_their_statistics(tmp_path: P
     assert [each.has_dictionary_page for each in columns] == [True, False, False, True]
     assert {each.compression for each in columns} == {"ZSTD"}
     assert query.rows() == 2
+
+
+def test_a_clone_whose_files_are_elsewhere_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """delta-rs (1.6) reads such files, and does not compact them."""
+    source = tmp_path / "from here"
+    for value in (1.0, math.nan):
+        write_deltalake(source, pa.table({"x": [value]}), mode="append")
+    clone = shallow_clone(source, tmp_path / "clone")
+    assert main(["compact", str(clone)]) == 1
+    assert "outside table root" in capsys.readouterr().err
+    assert sorted(map(str, DeltaTable(clone).to_pyarrow_table()["x"].to_pylist())) == ["1.0", "nan"]

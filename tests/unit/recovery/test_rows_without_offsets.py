@@ -247,3 +247,21 @@ def test_the_query_goes_on_in_the_clone(tmp_path: Path) -> None:
     second.write(0, [{"v": 1}])  # the same records: they are there
     second.write(1, [{"v": 2}])
     assert DeltaTable(second.table).transaction_version(f"sparkonce/app/offset/kafka/{TP.topic_id}/0") == 20
+
+
+def test_rows_whose_offsets_are_elsewhere_are_not_taken_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At-least-once with a store of its own: its rows would leave the table, and its records not be read again."""
+    ours = Query(tmp_path)
+    store = f"delta:{tmp_path / 'store'}"
+    other = Query(tmp_path, "q2", "at-least-once", appId="other", offsetStore=store, coveredTwice="true")
+    ours.write(0, [{"v": 1}])
+    other.write(0, [{"v": 100}])
+    version = DeltaTable(ours.table).version()
+    ours.write(1, [{"v": 2}])
+    other.write(1, [{"v": 200}])
+    told = ["rewind", ours.table, "--app-id", "app", "--restore", "--apply", "--to-version"]
+    assert offsets(*told, version) == 1
+    assert "has rows of appId other, whose offsets are not in this table" in capsys.readouterr().err
+    assert {row["v"] for row in ours.read("v")} == {1, 2, 100, 200}
