@@ -57,7 +57,8 @@ class SimulatedClient:
         self._loop = loop
         self._rng = stream("client", seed, machine, ensemble.scheduler.now_ms)
         self._due_ms = dict.fromkeys(_Thread, 0)
-        self._held_until_ms = 0
+        self.held_until_ms = 0
+        """Until when the thread that delivers responses pauses, or paused."""
         # State of kazoo's threads.
         self._connection: ServedConnection | None = None
         self._welcomed = False
@@ -127,7 +128,7 @@ class SimulatedClient:
 
     def hold(self, until_ms: int) -> None:
         """Pause the thread that delivers responses until then; what has waited is delivered in order."""
-        self._held_until_ms = until_ms
+        self.held_until_ms = until_ms
         self._due_ms[_Thread.ANSWERS] = max(self._due_ms[_Thread.ANSWERS], until_ms)
 
     def lose(self) -> None:
@@ -167,7 +168,7 @@ class SimulatedClient:
         """Run something on the loop soon, after everything else that the thread has delivered."""
         now_ms = self._ensemble.scheduler.now_ms
         late_ms = int(self._rng.random() ** 2 * (self._ensemble.plan.delivery_ms + 1))
-        held_up = thread is _Thread.ANSWERS and now_ms < self._held_until_ms
+        held_up = thread is _Thread.ANSWERS and now_ms < self.held_until_ms
         due_ms = self._due_ms[thread] = max(self._due_ms[thread] + held_up, now_ms + late_ms)
         self._loop.call_later((due_ms - now_ms) / 1000, callback, *arguments)
 
