@@ -326,9 +326,12 @@ def resolve(
     sources = sorted({key.source for key in known})
     if source is None:
         if len(sources) != 1:
-            apps = ", ".join(sorted({key.app_id for key in stored.offsets})) or "none"
-            names = f"has the sources {', '.join(sources)}" if sources else f"has no offsets here (appIds here: {apps})"
-            raise RecoveryError(f"appId {app_id} {names}: specify it with --source (the option source of the reader)")
+            if sources:
+                told = f"has the sources {', '.join(sources)}: name one with --source (the option source of the reader)"
+            else:
+                apps = ", ".join(sorted({key.app_id for key in stored.offsets})) or "none"
+                told = f"has no offsets here (appIds here: {apps}): correct --app-id, or, for a new one, add --source"
+            raise RecoveryError(f"appId {app_id} {told}")
         source = sources[0]
     if topic_id is None:
         ids = sorted({key.partition.topic_id for key in known if key.partition.topic == topic})

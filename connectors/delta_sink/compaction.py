@@ -164,8 +164,8 @@ class Compaction:
         unknown = ", ".join(sorted(features - DELTA_RS_WRITES))
         if unknown:
             raise CompactionError(
-                f"{self.location} has features with which delta-rs (1.6), which merges the files, does not write: "
-                f"{unknown}. Merge them with delta-spark (OPTIMIZE)"
+                f"{self.location} has features that delta-rs (1.6), which merges the files, cannot write: {unknown}. "
+                "Merge them with delta-spark (OPTIMIZE)"
             )
 
     def _check_sizes(self, files: pa.Table) -> None:

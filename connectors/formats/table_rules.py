@@ -86,8 +86,8 @@ def _check_reads(rule: BySpark, rows: DataFrame, table: StructType) -> None:
             kind = column.dataType.simpleString()
             has = "lacks it" if own is None else f"has it as {own.dataType.simpleString()}"
             raise OptionError(
-                f"{FORMAT}: {rule.what} reads {column.name} ({kind}), and the query {has}: add the column, "
-                "or cast it, so that Spark can evaluate that as the table does"
+                f"{FORMAT}: {rule.what}; this reads column {_quoted(column.name)} ({kind}), and the query {has}: add "
+                "the column, or cast it, so that Spark can evaluate that as the table does"
             )
 
 

@@ -63,7 +63,8 @@ class Reference:
     def nearest(self, name: str) -> str | None:
         """Return the name most similar to ``name``."""
         names = [entry.name for entry in self.entries()]
-        return nearest(name, names) or nearest(KAFKA_PREFIX + name, names)
+        short = {each.removeprefix(KAFKA_PREFIX): each for each in names}
+        return nearest(name, names) or short.get(nearest(name, short) or "")
 
 
 def is_used(entry: Setting) -> bool:

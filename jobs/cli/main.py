@@ -72,7 +72,11 @@ class _Subparser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            from sparkonce.options import nearest
+
+            options = [option for action in self._actions for option in action.option_strings]
+            near = nearest(unknown[0].partition("=")[0], options) if unknown[0].startswith("--") else None
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{f' (did you mean {near}?)' if near else ''}")
         return found, unknown
 
 

@@ -144,7 +144,7 @@ def test_ours_writes_beside_delta_spark(delta_spark: SparkSession, tmp_path: Pat
         turn.theirs()
     turn.judge()
     if not feature.compacts:
-        with pytest.raises(CompactionError, match=r"does not write: .*\. Merge them with delta-spark"):
+        with pytest.raises(CompactionError, match=r"cannot write: .*\. Merge them with delta-spark"):
             Compaction(Location.parse(str(turn.query.table)), {}, 1 << 20, {}).plan()
 
 

@@ -93,7 +93,7 @@ def test_what_the_query_does_not_check_is_refused(delta_spark: SparkSession, tab
     with pytest.raises(Exception, match=r"it has the check constraint recent .* which delta_once cannot check"):
         query.processAllAvailable()
     for schema, said in (("id BIGINT, p STRING", "lacks it"), ("id BIGINT, at DATE, p STRING", "has it as date")):
-        with pytest.raises(OptionError, match=f"reads at \\(timestamp\\), and the query {said}"):
+        with pytest.raises(OptionError, match=f"reads column `at` \\(timestamp\\), and the query {said}"):
             run(rows(delta_spark, table.parent / f"other {said}", [GIVEN], schema), table)
 
     with pytest.raises(OptionError, match="checkedRules is set by write_stream itself"):

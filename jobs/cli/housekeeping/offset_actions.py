@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
-    stored = opened.stored()
+    every = stored = opened.stored()
     if options.app_id is not None:
         stored = stored.of(options.app_id)
     if options.starting_offsets:
@@ -86,7 +86,9 @@ def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
         return 0
     print(f"table {opened.location}, version {opened.version}")
     if not document["applications"]:
-        print("no offsets of sparkonce are stored" + (f" for appId {options.app_id}" if options.app_id else ""))
+        others = ", ".join(sorted(every.app_ids)) if options.app_id else ""
+        asked = f" for appId {options.app_id}" if options.app_id else ""
+        print(f"no offsets of sparkonce are stored{asked}{f'; appIds here: {others}' if others else ''}")
     for line in as_text(document):
         print(line)
     if unreachable is not None:
