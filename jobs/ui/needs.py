@@ -84,7 +84,7 @@ class Seen:
 
 def needs(seen: Seen) -> list[Need]:
     """Return all faults, the worst first."""
-    found = [*_tables(seen), *_queries(seen), *_topics(seen.cluster), *_transactions(seen), *_groups(seen)]
+    found = [*_tables(seen), *_queries(seen), *_topics(seen), *_transactions(seen), *_groups(seen)]
     return sorted(found, key=lambda each: each.severity)
 
 
@@ -94,8 +94,12 @@ def _tables(seen: Seen) -> Iterator[Need]:
         yield Need(Severity.STOPPED, place, "cannot be read", why, remedy)
     for watch in seen.known.tables:
         audit = watch.followed.known
-        if audit is not None and audit.verdict is Verdict.BROKEN:
+        if audit is not None and _is_broken(watch):
             yield _broken(watch, audit, seen)
+
+
+def _is_broken(watch: TableWatch) -> bool:
+    return watch.followed.known is not None and watch.followed.known.verdict is Verdict.BROKEN
 
 
 def _broken(watch: TableWatch, audit: AuditState, seen: Seen) -> Need:
@@ -105,7 +109,7 @@ def _broken(watch: TableWatch, audit: AuditState, seen: Seen) -> Need:
     if version is not None and len(wrong) == 1:  # the finding is that of the lost file
         why, link = f"{why.partition(' Bring it back')[0]} Version {version} has added it.", f"{link}?from={version}"
     why = f"{why[:1].upper()}{why[1:]}" + (f" … and {len(wrong) - 1} more." if wrong[1:] else "")
-    remedy = f"{_stop_writers(watch, seen)}The page of the table has all findings, as this command has."
+    remedy = f"{_stop_writers(watch, seen)}The page of the table has all findings, as does this command."
     if audit.lost_files:
         remedy = (
             "Bring the file back from a backup, or have its rows written again from Kafka, as Recovery in the "
@@ -141,12 +145,14 @@ def _queries(seen: Seen) -> Iterator[Need]:
             yield Need(Severity.STOPPED, subject, "was fenced", each.state.why, remedy, link, _offsets(each, seen))
         elif each.state.word == FAILED and not is_followed:
             remedy = f"Do what the error says, and start it again{_with_checkpoint(each)}: it goes on where it was."
-            record = _record(each) if seen.servers else ""
+            record = _record(each, seen.cluster)
             yield Need(Severity.STOPPED, subject, "has failed", each.state.why, remedy, link, record=record)
         elif each.state.word == STOPPED and _is_missed(each, seen) and not is_followed and not _has_ended(each):
             waits = f"{amount(each.lag, 'offset')} wait" if each.lag else "how much waits is not known"
             why = f"{each.state.why[0].upper()}{each.state.why[1:]}; {waits}."
-            remedy = f"Start it again{_with_checkpoint(each)}, unless its next run is due: it goes on where it was."
+            broken = next((sink.watch.name for sink in each.sinks if _is_broken(sink.watch)), None)
+            first = f"Mend table {broken} first. Then start" if broken else "Start"
+            remedy = f"{first} it again{_with_checkpoint(each)}, unless its next run is due: it goes on where it was."
             what = "has stopped" if each.state.is_certain else "seems to have stopped"
             yield Need(Severity.STOPPED, subject, what, why, remedy, link)
         elif each.lag and each.trend > GROWS and (each.lag_s is None or each.lag_s > max(LATE_S, 2 * each.pause_s)):
@@ -168,8 +174,16 @@ def _has_ended(pipeline: Pipeline) -> bool:
     return pipeline.state.is_certain and pipeline.run is not None and pipeline.run.state is RunState.ENDED
 
 
-def _topics(cluster: ClusterState) -> Iterator[Need]:
-    for topic in cluster.topics.values():
+def _topics(seen: Seen) -> Iterator[Need]:
+    topics = seen.cluster.topics
+    recent = [each for each in seen.pipelines if seen.now_ms - (each.last_ms or 0) < PAST_MS]
+    read = dict.fromkeys(topic for each in recent for topic in each.topics) if topics else {}
+    for name in read.keys() - topics.keys():
+        names = [each.name for each in recent if name in each.topics]
+        why = f"It does not exist, or these brokers do not show it to this user; read by {_listed(names)}."
+        remedy = "Check that these are the brokers of the query, and that this user may describe the topic."
+        yield Need(Severity.STOPPED, f"Topic {name}", "is not there", why, remedy)
+    for topic in topics.values():
         if topic.without_leader:
             what = f"has {amount(topic.without_leader, 'partition')} without a leader"
             why = "All brokers that could lead them are down, or have failed disks."
@@ -253,10 +267,15 @@ def _where(group: GroupState) -> str:
     return f" in {behind[0].topic}-{behind[0].partition}{others}" if behind else ""
 
 
-def _record(failed: Pipeline) -> str:
-    """Return the page of the record that a query's error names; empty if it names none."""
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if names[3:] else ""
+    return f"{'queries' if names[1:] else 'query'} {', '.join(names[:3])}{more}"
+
+
+def _record(failed: Pipeline, cluster: ClusterState) -> str:
+    """Return the page of the record that a query's error names; empty if it names none that is there."""
     named = _RECORD.search(failed.state.why)
-    if named is None or named[1] not in failed.topics:
+    if named is None or named[1] not in failed.topics or named[1] not in cluster.topics:
         return ""
     return f"/topics/{named[1]}/messages?partition={named[2]}&begin=offset&at={named[3]}"
 

@@ -58,6 +58,8 @@ class EndOffsetHistory:
 POINT_S = 2.0
 """The interval between two points of a trend."""
 MAX_POINTS = 150
+GAP_S = 5 * POINT_S
+"""Nobody has looked for so long: what was before is no part of a trend."""
 
 
 class Trends:
@@ -74,6 +76,8 @@ class Trends:
             points = self._points.setdefault(name, deque(maxlen=MAX_POINTS))
             if points and now_s - points[-1][0] < POINT_S:
                 return (*points, (now_s, value))
+            if points and now_s - points[-1][0] > GAP_S:
+                points.clear()
             points.append((now_s, value))
             return tuple(points)
 
@@ -95,7 +99,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     those of the first does it grow. Of a query with a batch a minute, this span has too little to tell.
     """
     points = [each for each in points if each[0] >= points[-1][0] - TREND_S]
-    if len(points) < 2:
+    if len(points) < 2 or points[-1][0] - points[0][0] < TREND_S / 2:
         return 0.0
     before, after = points[: len(points) // 2], points[-(len(points) // 2) :]
     apart_s = after[0][0] - before[0][0]

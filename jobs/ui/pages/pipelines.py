@@ -51,6 +51,8 @@ class _Totals:
     tables: int
     topics: int
     """Those that they write to."""
+    unknown: int
+    """Queries whose lag is not known."""
 
     @property
     def in_the_hour(self) -> int:
@@ -70,6 +72,7 @@ def _totals(every: Sequence[Pipeline]) -> _Totals:
         max((each.lag_s for each in every if each.lag_s is not None), default=None),
         len({sink.watch.key for sink in sinks}),
         len({topic for each in every for sink in each.topic_sinks for topic in sink.topics}),
+        sum(1 for each in every if each.lag is None),
     )
 
 
@@ -118,11 +121,14 @@ def _ends(look: Result[ClusterState], past: EndOffsetHistory) -> EndOffsets:
 
 def _list(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     found = _all(site)
-    every, wanted = found.seen.pipelines, asked.query.get("name", "").lower()
+    needed = needs(found.seen)
+    links = {each.link for each in needed}
+    every = sorted(found.seen.pipelines, key=lambda each: f"/pipelines/{each.query_id}" not in links)
+    wanted = asked.query.get("name", "").lower()
     return {
         "known": found.seen.known,
-        "needs": needs(found.seen),
-        "counts": Counter(each.state.word for each in every),
+        "needs": needed,
+        "counts": Counter((each.state.word, each.state.is_certain) for each in every),
         "totals": _totals(every),
         "part": part(
             asked, [each for each in every if wanted in " ".join([each.name, *each.sources]).lower()], AT_ONCE
@@ -141,6 +147,7 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     return {
         "looks": found.looks,
         "pipeline": pipeline,
+        "needs": [each for each in needs(found.seen) if each.link == f"/pipelines/{pipeline.query_id}"],
         "hour": _hour(pipeline),
         "charts": charts(batches_of(pipeline)),
         "timeline": shown,

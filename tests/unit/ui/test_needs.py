@@ -77,13 +77,37 @@ def test_a_failed_query_with_its_error(query: Query) -> None:
     assert need.link == "/pipelines/q"
 
 
+def cluster_of(*topics: str) -> ClusterState:
+    return ClusterState(topics={name: TopicState(name, f"id of {name}", False, ()) for name in topics})
+
+
 @pytest.mark.parametrize("where", ["topic topic, partition 0, at", "topic topic, partition 0, in the batch at"])
 def test_the_record_that_an_error_names_is_a_click_away(query: Query, where: str) -> None:
     error = f"MalformedValueError: kafka_once: the record of {where} offset 7 has no JSON"
-    need = only(needs(seen_of(query, run=RunState.FAILED, error=error)))
-    assert need.record == "/topics/topic/messages?partition=0&begin=offset&at=7"
-    other = only(needs(seen_of(query, run=RunState.FAILED, error=error.replace("topic topic", "topic another"))))
-    assert other.record == ""
+
+    def record(error: str, *topics: str) -> str:
+        seen = replace(seen_of(query, run=RunState.FAILED, error=error), cluster=cluster_of(*topics))
+        return next(each for each in needs(seen) if each.what == "has failed").record
+
+    assert record(error, "topic") == "/topics/topic/messages?partition=0&begin=offset&at=7"
+    assert record(error, "another") == ""
+    assert record(error.replace("topic topic", "topic another"), "topic", "another") == ""
+
+
+def test_a_topic_that_a_query_reads_and_that_is_not_there(query: Query) -> None:
+    seen = replace(seen_of(query, run=RunState.IDLE), cluster=cluster_of("another"))
+    need = only(needs(seen))
+    assert (need.subject, need.what) == ("Topic topic", "is not there")
+    assert "read by query app" in need.why
+    assert needs(replace(seen, cluster=cluster_of("topic"))) == []
+    assert needs(replace(seen, cluster=ClusterState())) == []  # not looked at yet
+    assert needs(replace(seen, now_ms=seen.now_ms + PAST_MS)) == []  # a checkpoint that is kept for nothing
+
+
+def test_a_stopped_query_does_not_go_on_in_a_broken_table(query: Query) -> None:
+    next(query.table.rglob("*.parquet")).unlink()
+    stopped = next(each for each in needs(seen_of(query, end=25, later_ms=10**8)) if "stopped" in each.what)
+    assert stopped.remedy.startswith("Mend table table first. Then start it again")
 
 
 def test_a_fenced_query(query: Query) -> None:
