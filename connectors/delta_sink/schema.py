@@ -175,11 +175,18 @@ class WriteSchema:
             found |= dict.fromkeys(empty.tolist(), why)
         return found
 
+    @property
+    def by_both_names(self) -> pa.StructType:
+        """The columns, each field under its name in files, its id and its logical name, which says which value it is.
+
+        Logical names are compared without case, as everywhere.
+        """
+        return _by_both_names(pa.struct(self.arrow), pa.struct(self.named or self.arrow))
+
     def fits(self, now: WriteSchema) -> bool:
         """Whether files written like this fit the table as it is ``now``: it may have gained columns since."""
-        columns = {field.name: field.type for field in now.arrow}
         return (
-            all(field.name in columns and is_part_of(field.type, columns[field.name]) for field in self.arrow)
+            is_part_of(self.by_both_names, now.by_both_names)
             and self.partition_columns == now.partition_columns
             and self.is_mapped == now.is_mapped
             and set(now.required) <= set(self.required)
@@ -408,6 +415,24 @@ def _struct(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Ar
             child = pc.struct_field(column, [position])
             children.append(reshape(child, named.field(index).type, field.type))
     return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
+
+
+def _by_both_names(written: pa.DataType, named: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(written):
+        pairs = zip(written.fields, named.fields, strict=True)
+        return pa.struct(
+            [(_both_names(ours, theirs), _by_both_names(ours.type, theirs.type)) for ours, theirs in pairs]
+        )
+    if pa.types.is_map(written):
+        key = _by_both_names(written.key_type, named.key_type)
+        return pa.map_(key, _by_both_names(written.item_type, named.item_type))
+    if pa.types.is_list(written):
+        return pa.list_(_by_both_names(written.value_type, named.value_type))
+    return written
+
+
+def _both_names(written: pa.Field, named: pa.Field) -> str:
+    return repr((written.name, written.metadata, named.name.lower()))
 
 
 def is_part_of(older: pa.DataType, newer: pa.DataType) -> bool:
