@@ -35,6 +35,7 @@ from sparkonce.connectors.delta_sink.types import (
 )
 from sparkonce.connectors.values.nulls import entries_of, null_rows, offsets_of
 from sparkonce.connectors.values.partition_values import outside, refusal
+from sparkonce.connectors.values.utf8 import rows_not_utf8
 from sparkonce.options import OptionError
 
 
@@ -44,6 +45,10 @@ class SchemaError(ValueError):
 
 SHOWN_COLUMNS, SHOWN_CHARACTERS = 4, 40
 """Of a row in an error that has no coordinates of its record."""
+NOT_UTF8 = (
+    "is not UTF-8, which not every reader of the table could read (in Spark's SQL is_valid_utf8 finds such texts, and "
+    "make_valid_utf8 replaces what is wrong in them; bytes that are no text can stay BINARY)"
+)
 INSTEAD = ". Correct what writes it, leave such rows out (where), or mark them as dead letters (sparkonce.mark)"
 
 
@@ -99,14 +104,24 @@ class WriteSchema:
 
         Raises:
             SchemaError: if what the table declares NOT NULL has a null, or would have one as a partition, if a text is
-                too long, a condition is not kept, or a partition's date or time is of a year that not every reader has.
+                too long or not UTF-8, a condition is not kept, or a partition's date or time is of a year that not
+                every reader has.
         """
+        self._check_texts(batch)
         columns, failed = self._columns(batch)
         for broken in (failed, *(rows for _, rows in self._broken(columns, batch.num_rows))):
             if broken:
                 row, why = min(broken.items())
                 raise SchemaError(f"{why}: {_record(batch, row)}{INSTEAD}")
         return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow.names], schema=self.arrow)
+
+    def _check_texts(self, batch: pa.RecordBatch) -> None:
+        """Check that all texts are UTF-8, before anything else reads them. Raises SchemaError for one that is not."""
+        for position in self.source_positions:
+            if position is not None:
+                for row in rows_not_utf8(batch.column(position)).tolist()[:1]:
+                    name = batch.schema.names[position]
+                    raise SchemaError(f"column {name} has a text that {NOT_UTF8}: {_record(batch, row)}{INSTEAD}")
 
     def broken(self, batch: pa.RecordBatch, rules: Set[str]) -> dict[int, str]:
         """Return the rows of a batch of the query that break some rules (`rule_names`), each with one it breaks."""
@@ -381,7 +396,7 @@ def _record(batch: pa.RecordBatch, row: int) -> str:
 def _short(value: pa.Scalar) -> str:
     try:
         text = str(value.as_py()) if value.is_valid else "null"
-    except (OverflowError, ValueError, pa.ArrowException):  # a date that Python has not
+    except (OverflowError, ValueError, pa.ArrowException):  # a date that Python has not, or a text that is not UTF-8
         return "?"
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
