@@ -88,6 +88,8 @@ class WriteSchema:
     checks: tuple[Check, ...] = ()
     read: tuple[tuple[str, pa.Field], ...] = ()
     """What the conditions and generated columns read: names in files, and columns of the table."""
+    table: pa.Schema | None = None
+    """All columns of the table, as files have them, if some are not written; those are null in the files' rows."""
 
     @property
     def data(self) -> pa.Schema:
@@ -313,8 +315,11 @@ def fit(
     names = {column.name: physical_name(column) if mapped else column.name for column in found.wanted.fields}
     lengths = (length_of(names[column.name], column.name, column.metadata or {}) for column in written)
     reads = frozenset[str]().union(*(each.condition.reads for each in rules.checks))
+    in_files = _named(found.wanted.fields)
+    if mapped:
+        in_files = physical_schema(found.wanted, in_files)
     made = WriteSchema(
-        arrow=physical_schema(found.wanted, named) if mapped else named,
+        arrow=pa.schema([in_files.field(names[column.name]) for column in written]),
         source_positions=tuple(positions.get(column.name.lower()) for column in written),
         partition_columns=tuple(names[name] for name in partition_columns),
         required=tuple(
@@ -327,6 +332,7 @@ def fit(
         lengths=tuple(length for length in lengths if length is not None),
         checks=rules.checks,
         read=tuple((names[field.name], field) for field in _named(found.wanted.fields) if field.name in reads),
+        table=in_files if len(in_files) > len(written) else None,
     )
     return Fit(made, grown)
 

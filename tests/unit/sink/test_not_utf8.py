@@ -100,22 +100,25 @@ def batch(value: bytes) -> pa.RecordBatch:
 
 
 @each_case(
-    "value, options, configuration",
+    "value, partition_columns, configuration",
     [
-        (b"\xff\xfe", {}, {}),
-        (b"\xff" * 5000, {}, {}),
-        (b"\xff", {"partitionBy": "s"}, {}),
-        (b"\xff", {}, {"delta.constraints.c": "length(s) < 100"}),
-        ("ab漢".encode()[:-1], {}, {}),
+        (b"\xff\xfe", [], {}),
+        (b"\xff" * 5000, [], {}),
+        (b"\xff", ["s"], {}),
+        (b"\xff", [], {"delta.constraints.c": "length(s) < 100"}),
+        ("ab漢".encode()[:-1], [], {}),
     ],
 )
 def test_a_row_is_refused_by_column_and_record(
-    tmp_path_factory: pytest.TempPathFactory, value: bytes, options: dict[str, str], configuration: dict[str, str]
+    tmp_path_factory: pytest.TempPathFactory,
+    value: bytes,
+    partition_columns: list[str],
+    configuration: dict[str, str],
 ) -> None:
     schema = t.StructType([t.StructField("v", t.LongType()), t.StructField("s", t.StringType())])
-    query = Query(tmp_path_factory.mktemp("text"), schema=schema, **options)
-    if configuration:
-        make_table(query.table, *table_actions(schema, versions=(1, 3), configuration=configuration))
+    query = Query(tmp_path_factory.mktemp("text"), schema=schema)
+    actions = table_actions(schema, versions=(1, 3), configuration=configuration, partition_columns=partition_columns)
+    make_table(query.table, *actions)
     query.log(0, 10)
     told = r"column s has a text that is not UTF-8.* make_valid_utf8 .*row 2 of 2 .*with v 2.* Correct what writes it"
     with pytest.raises(SchemaError, match=told):
