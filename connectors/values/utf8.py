@@ -1,7 +1,7 @@
 """Texts that are not UTF-8, at any depth: Arrow and Spark let any bytes be a text (``CAST(value AS STRING)``).
 
 delta-rs and DuckDB do not read a file with such a text. Arrow's own check reads non-ASCII texts byte by byte, so texts
-that are ASCII are told first, by their smallest byte: that costs 1 ns for 100 bytes, and Arrow's check up to 70.
+that are ASCII are told first, by their smallest byte: for 100 bytes 10 ns, where Arrow's check of others takes 45.
 """
 
 from __future__ import annotations
