@@ -31,6 +31,9 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 FIELD_ID = "delta.columnMapping.id"
 _PARQUET_ID = b"PARQUET:field_id"
 APPEND_ONLY = "delta.appendOnly"
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+_CHANGE_COLUMNS = {"_change_type", "_commit_version", "_commit_timestamp"}
+"""What a change data feed has beside a table's columns (PROTOCOL.md, "Change Data Files")."""
 _STATISTICS_LIMIT = "delta.dataSkippingNumIndexedCols"
 _STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
@@ -207,14 +210,21 @@ def refusals(facts: TableFacts, *, replace: bool = False, checked: Collection[st
 
 def growth_refusals(facts: TableFacts, grown: tuple[t.StructField, ...]) -> list[str]:
     """Return why ``mergeSchema`` cannot add these columns to the table."""
+    problems = []
     iceberg = next((name for name in _ICEBERG_WITH_IDS if facts.is_on(name)), None)
     nested = [column.name for column in grown if has_type(column.dataType, (t.ArrayType, t.MapType))]
-    if iceberg is None or not nested:
-        return []
-    return [
-        f"it has {iceberg}=true, with which elements of arrays and maps have ids, so only delta-spark can add or "
-        f"change {', '.join(nested)}: ALTER TABLE … ADD COLUMNS"
-    ]
+    if iceberg is not None and nested:
+        problems.append(
+            f"it has {iceberg}=true, with which elements of arrays and maps have ids, so only delta-spark can add or "
+            f"change {', '.join(nested)}: ALTER TABLE … ADD COLUMNS"
+        )
+    reserved = [column.name for column in grown if column.name.lower() in _CHANGE_COLUMNS]
+    if facts.is_on(CHANGE_DATA_FEED) and reserved:
+        problems.append(
+            f"it has {CHANGE_DATA_FEED}=true, whose readers add columns of their own named {', '.join(reserved)}: "
+            "rename the query's"
+        )
+    return problems
 
 
 @dataclass(frozen=True, slots=True)

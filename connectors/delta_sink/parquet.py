@@ -90,9 +90,18 @@ class FileSettings:
     @property
     def covered(self) -> dict[Path, pa.DataType]:
         """The leaves that get statistics."""
-        data, clustering = self.schema.data, self.schema.clustering
-        indexed = covered_columns(data, self.indexed_columns, self.statistics_columns)
-        return indexed | covered_columns(data, 0, clustering)
+        return self._covered(self.schema.data)
+
+    @property
+    def absent(self) -> list[Path]:
+        """The leaves that get statistics, and that the files do not have: all their values are null."""
+        written, partitions = self.schema.arrow.names, self.schema.partition_columns
+        columns = [field for field in self.schema.table or () if field.name not in partitions]
+        return [path for path in self._covered(pa.schema(columns)) if path[0] not in written]
+
+    def _covered(self, columns: pa.Schema) -> dict[Path, pa.DataType]:
+        indexed = covered_columns(columns, self.indexed_columns, self.statistics_columns)
+        return indexed | covered_columns(columns, 0, self.schema.clustering)
 
 
 @dataclass(slots=True)
@@ -196,7 +205,9 @@ class TableWriter:
         # Physical names need not be readable, so files are spread over short random folders, as Delta's writer does.
         folder = _random_folder() if schema.is_mapped and values else directory(schema.partition_columns, values)
         path = f"{folder}/{_new_name(self.settings)}" if folder else _new_name(self.settings)
-        file = self._open[values] = _OpenFile(path, values, StatisticsCollector(self.settings.covered))
+        file = self._open[values] = _OpenFile(
+            path, values, StatisticsCollector(self.settings.covered, self.settings.absent)
+        )
         return file
 
     def _flush(self, file: _OpenFile, *, whole_groups: bool = False) -> None:

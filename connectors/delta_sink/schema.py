@@ -35,6 +35,7 @@ from sparkonce.connectors.delta_sink.types import (
 )
 from sparkonce.connectors.values.nulls import entries_of, null_rows, offsets_of
 from sparkonce.connectors.values.partition_values import outside, refusal
+from sparkonce.connectors.values.utf8 import rows_not_utf8
 from sparkonce.options import OptionError
 
 
@@ -44,6 +45,10 @@ class SchemaError(ValueError):
 
 SHOWN_COLUMNS, SHOWN_CHARACTERS = 4, 40
 """Of a row in an error that has no coordinates of its record."""
+NOT_UTF8 = (
+    "is not UTF-8, which not every reader of the table could read (in Spark's SQL is_valid_utf8 finds such texts, and "
+    "make_valid_utf8 replaces what is wrong in them; bytes that are no text can stay BINARY)"
+)
 INSTEAD = ". Correct what writes it, leave such rows out (where), or mark them as dead letters (sparkonce.mark)"
 
 
@@ -83,6 +88,8 @@ class WriteSchema:
     checks: tuple[Check, ...] = ()
     read: tuple[tuple[str, pa.Field], ...] = ()
     """What the conditions and generated columns read: names in files, and columns of the table."""
+    table: pa.Schema | None = None
+    """All columns of the table, as files have them, if some are not written; those are null in the files' rows."""
 
     @property
     def data(self) -> pa.Schema:
@@ -99,14 +106,24 @@ class WriteSchema:
 
         Raises:
             SchemaError: if what the table declares NOT NULL has a null, or would have one as a partition, if a text is
-                too long, a condition is not kept, or a partition's date or time is of a year that not every reader has.
+                too long or not UTF-8, a condition is not kept, or a partition's date or time is of a year that not
+                every reader has.
         """
+        self._check_texts(batch)
         columns, failed = self._columns(batch)
         for broken in (failed, *(rows for _, rows in self._broken(columns, batch.num_rows))):
             if broken:
                 row, why = min(broken.items())
                 raise SchemaError(f"{why}: {_record(batch, row)}{INSTEAD}")
         return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow.names], schema=self.arrow)
+
+    def _check_texts(self, batch: pa.RecordBatch) -> None:
+        """Check that all texts are UTF-8, before anything else reads them. Raises SchemaError for one that is not."""
+        for position in self.source_positions:
+            if position is not None:
+                for row in rows_not_utf8(batch.column(position)).tolist()[:1]:
+                    name = batch.schema.names[position]
+                    raise SchemaError(f"column {name} has a text that {NOT_UTF8}: {_record(batch, row)}{INSTEAD}")
 
     def broken(self, batch: pa.RecordBatch, rules: Set[str]) -> dict[int, str]:
         """Return the rows of a batch of the query that break some rules (`rule_names`), each with one it breaks."""
@@ -175,11 +192,18 @@ class WriteSchema:
             found |= dict.fromkeys(empty.tolist(), why)
         return found
 
+    @property
+    def by_both_names(self) -> pa.StructType:
+        """The columns, each field under its name in files, its id and its logical name, which says which value it is.
+
+        Logical names are compared without case, as everywhere.
+        """
+        return _by_both_names(pa.struct(self.arrow), pa.struct(self.named or self.arrow))
+
     def fits(self, now: WriteSchema) -> bool:
         """Whether files written like this fit the table as it is ``now``: it may have gained columns since."""
-        columns = {field.name: field.type for field in now.arrow}
         return (
-            all(field.name in columns and is_part_of(field.type, columns[field.name]) for field in self.arrow)
+            is_part_of(self.by_both_names, now.by_both_names)
             and self.partition_columns == now.partition_columns
             and self.is_mapped == now.is_mapped
             and set(now.required) <= set(self.required)
@@ -291,8 +315,11 @@ def fit(
     names = {column.name: physical_name(column) if mapped else column.name for column in found.wanted.fields}
     lengths = (length_of(names[column.name], column.name, column.metadata or {}) for column in written)
     reads = frozenset[str]().union(*(each.condition.reads for each in rules.checks))
+    in_files = _named(found.wanted.fields)
+    if mapped:
+        in_files = physical_schema(found.wanted, in_files)
     made = WriteSchema(
-        arrow=physical_schema(found.wanted, named) if mapped else named,
+        arrow=pa.schema([in_files.field(names[column.name]) for column in written]),
         source_positions=tuple(positions.get(column.name.lower()) for column in written),
         partition_columns=tuple(names[name] for name in partition_columns),
         required=tuple(
@@ -305,6 +332,7 @@ def fit(
         lengths=tuple(length for length in lengths if length is not None),
         checks=rules.checks,
         read=tuple((names[field.name], field) for field in _named(found.wanted.fields) if field.name in reads),
+        table=in_files if len(in_files) > len(written) else None,
     )
     return Fit(made, grown)
 
@@ -374,7 +402,7 @@ def _record(batch: pa.RecordBatch, row: int) -> str:
 def _short(value: pa.Scalar) -> str:
     try:
         text = str(value.as_py()) if value.is_valid else "null"
-    except (OverflowError, ValueError, pa.ArrowException):  # a date that Python has not
+    except (OverflowError, ValueError, pa.ArrowException):  # a date that Python has not, or a text that is not UTF-8
         return "?"
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
@@ -408,6 +436,24 @@ def _struct(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Ar
             child = pc.struct_field(column, [position])
             children.append(reshape(child, named.field(index).type, field.type))
     return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
+
+
+def _by_both_names(written: pa.DataType, named: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(written):
+        pairs = zip(written.fields, named.fields, strict=True)
+        return pa.struct(
+            [(_both_names(ours, theirs), _by_both_names(ours.type, theirs.type)) for ours, theirs in pairs]
+        )
+    if pa.types.is_map(written):
+        key = _by_both_names(written.key_type, named.key_type)
+        return pa.map_(key, _by_both_names(written.item_type, named.item_type))
+    if pa.types.is_list(written):
+        return pa.list_(_by_both_names(written.value_type, named.value_type))
+    return written
+
+
+def _both_names(written: pa.Field, named: pa.Field) -> str:
+    return repr((written.name, written.metadata, named.name.lower()))
 
 
 def is_part_of(older: pa.DataType, newer: pa.DataType) -> bool:

@@ -131,6 +131,8 @@ class StatisticsCollector:
     """Counts what the footer does not have, while a file is written."""
 
     columns: Mapping[Path, pa.DataType]
+    absent: Sequence[Path] = ()
+    """Columns of the table that the file does not have."""
     rows: int = 0
     null_counts: dict[Path, int] = field(default_factory=dict)
     specials: set[SpecialFloat] = field(default_factory=set)
@@ -162,6 +164,8 @@ class StatisticsCollector:
         minimum: dict[str, Any] = {}
         maximum: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
+        for path in self.absent:
+            _put(nulls, path, self.rows)
         for path in self.columns:
             _put(nulls, path, self.null_counts.get(path, 0))
             low, high = _lower(lows.get(path)), _upper(highs.get(path))

@@ -28,6 +28,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.state import TableState
 from sparkonce.offset_store.log.table_log import TableLog
+from tests.cases import each_case
 from tests.unit.sink.query_by_hand import Query, make_table, table_actions
 
 LONG, TEXT = t.LongType(), t.StringType()
@@ -309,6 +310,32 @@ def test_a_timestamp_without_zone_brings_its_feature(tmp_path: Path, features: t
     protocol = DeltaTable(query.table).protocol()
     assert {"timestampNtz", *features} <= set(protocol.writer_features or ())
     assert protocol.reader_features == ["timestampNtz"]
+
+
+@each_case(
+    "feed, name, refused",
+    [
+        *[("true", name, True) for name in ("_change_type", "_commit_version", "_commit_timestamp", "_Change_Type")],
+        *[("True", "_change_type", True), ("false", "_change_type", False), ("true", "change_type", False)],
+    ],
+)
+def test_columns_of_a_change_data_feed_are_not_added(
+    tmp_path_factory: pytest.TempPathFactory, feed: str, name: str, refused: bool
+) -> None:
+    """Its readers add these columns themselves; a field within a column may be named so."""
+    query = growing(tmp_path_factory.mktemp("feed"), NARROW)
+    configuration = {"delta.enableChangeDataFeed": feed}
+    make_table(query.table, *table_actions(NARROW, versions=(1, 4), configuration=configuration))
+    begun_with = len(operations(query))
+    query.schema = row(k=LONG, s=row(**{name: LONG}), **{name: LONG})
+    query.log(0, 10)
+    if refused:
+        with pytest.raises(TableError, match=rf"delta.enableChangeDataFeed=true.* {name}: rename the query's"):
+            query.tasks(rows=[])
+        assert len(operations(query)) == begun_with
+        query.schema = row(k=LONG, s=row(**{name: LONG}))
+    query.tasks(rows=[])
+    assert len(operations(query)) == begun_with + 1
 
 
 def test_fields_of_mapped_columns_get_names_and_ids(tmp_path: Path) -> None:
