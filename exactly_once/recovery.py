@@ -92,8 +92,8 @@ def _check_offsets_are_here(entries: Sequence[CommitEntry], version: int, app_id
             continue
         if batch.record.app_id not in app_ids:
             raise RecoveryError(
-                f"version {each.version} has rows of appId {batch.record.app_id}, whose offsets are not in this table: "
-                "the rows would be taken back, and their records not be read again. Restore version "
+                f"version {each.version} has rows of appId {batch.record.app_id}, no offsets of which are in this "
+                "table: the rows would be taken back, and their records not be read again. Restore version "
                 f"{each.version} or a later one; or stop all queries, use Delta's RESTORE, and set the offsets of "
                 "every application by hand with `sparkonce offsets set`"
             )

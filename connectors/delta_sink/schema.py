@@ -396,7 +396,7 @@ def _record(batch: pa.RecordBatch, row: int) -> str:
         return f"the record of topic {found['topic']}, partition {found['partition']}, at offset {found['offset']}"
     named = list(zip(batch.schema.names, batch.columns, strict=True))[:SHOWN_COLUMNS]
     values = ", ".join(f"{name} {_short(column[row])}" for name, column in named)
-    return f"the row with {values} (row {row + 1} of {batch.num_rows} in its Arrow batch)"
+    return f"row {row + 1} of {batch.num_rows} in its Arrow batch, with {values}"
 
 
 def _short(value: pa.Scalar) -> str:

@@ -263,5 +263,5 @@ def test_rows_whose_offsets_are_elsewhere_are_not_taken_back(
     other.write(1, [{"v": 200}])
     told = ["rewind", ours.table, "--app-id", "app", "--restore", "--apply", "--to-version"]
     assert offsets(*told, version) == 1
-    assert "has rows of appId other, whose offsets are not in this table" in capsys.readouterr().err
+    assert "has rows of appId other, no offsets of which are in this table" in capsys.readouterr().err
     assert {row["v"] for row in ours.read("v")} == {1, 2, 100, 200}

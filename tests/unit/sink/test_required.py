@@ -231,8 +231,6 @@ def _without_nulls(value: dict[str, Any]) -> bytes:
 
 def test_an_error_shows_the_beginning_of_the_row() -> None:
     batch = pa.RecordBatch.from_pylist([{"id": 1, "why": None, "text": "x" * 50, "at": 2.5, "left_out": 1}])
-    assert schema._record(batch, 0) == (
-        f"the row with id 1, why null, text {'x' * 40}…, at 2.5 (row 1 of 1 in its Arrow batch)"
-    )
+    assert schema._record(batch, 0) == (f"row 1 of 1 in its Arrow batch, with id 1, why null, text {'x' * 40}…, at 2.5")
     record = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 3, "offset": 17}])
     assert schema._record(record, 0) == "the record of topic t, partition 3, at offset 17"
