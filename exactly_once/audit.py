@@ -21,11 +21,13 @@ offsets were undone are duplicated, and offsets without rows are data loss.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from sparkonce.exactly_once.audit_active import ActiveFiles
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Findings, Problem
 from sparkonce.exactly_once.audit_names import Names
+from sparkonce.exactly_once.audit_removed import LastRows
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.administration import ChangeKind, ManualChange
 from sparkonce.offset_store.clones import CloneSource
@@ -46,7 +48,6 @@ from sparkonce.offset_store.txn_ids import (
     query_txn_id,
     transactions_of,
 )
-from sparkonce.words import counted
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 
@@ -110,8 +111,7 @@ class Report:
     def adding(self, findings: Iterable[Finding]) -> Report:
         """Return a report with more findings, for example of a comparison with the broker."""
         more = Findings(list(self.findings), Counter(self.counts))
-        for finding in findings:
-            more.add(finding.problem, finding.message, finding.commit, finding.partition)
+        more.add_all(findings)
         return Report(self.chains, more.in_order(), more.counts, self.tally)
 
     @property
@@ -154,7 +154,9 @@ class Auditor:
         self._rows_from: dict[tuple[str | None, PartitionKey, int], str] = {}
         """The attempt among `_halves` that last wrote rows of a partition from this offset on."""
         self._whole_attempts: set[str] = set()
-        self._last_rows: dict[str, int] = {}
+        self._rows = LastRows()
+        self.files = ActiveFiles()
+        """What the commits so far have left in the table."""
         self._first_version = 0
         """The oldest kept commit."""
         self._with_offsets: set[str] = set()
@@ -180,7 +182,10 @@ class Auditor:
             message = f"{commit.damage}: the rows that it added are gone, unless a later checkpoint has them; readers "
             message += "see no error. Restore the file from a copy of the log"
             self._findings.add(Problem.DAMAGED, message, name)
+        self._findings.add_all(self.files.follow(commit, name))
         batch, change = commit.entry.batch, commit.entry.change
+        if batch is not None and commit.removed_files:
+            self._findings.add_all(self._rows.removed(commit.removed_files, name))
         if commit.entry.own is not None:
             self._tally.own[commit.entry.own] += 1
         if change is not None:
@@ -196,7 +201,7 @@ class Auditor:
         self._check_attempt(batch, name)
         self._check_transactions(commit, batch, name)
         if Writes.ROWS in batch.writes:
-            self._last_rows[batch.record.app_id] = commit.version
+            self._rows.note(batch.record.app_id, commit.version)
         if Writes.OFFSETS in batch.writes:
             self._with_offsets.add(batch.record.app_id)
             self._check_batch_id(batch.record, name)
@@ -217,8 +222,7 @@ class Auditor:
         self._note_epochs()
         self._judge_halves(found)
         chains = tuple(sorted(self._chains.values(), key=lambda chain: chain.order))
-        for each in self._names.judge(chains, self._written):
-            found.add(each.problem, each.message, each.commit, each.partition)
+        found.add_all(self._names.judge(chains, self._written))
         return Report(chains, found.in_order(), found.counts, self._tally)
 
     # One commit
@@ -362,6 +366,8 @@ class Auditor:
         self._tally.changes += 1
         if change.kind is ChangeKind.RESTORE:
             self._undo_halves(change.to_version, name, with_offsets=True)
+            agreeing = change.app_ids | _unmoved_since(change.to_version, self._chains.values())
+            self._findings.add_all(self._rows.restored(change.to_version, agreeing, name))
         wanted = change.transactions()
         for move in sorted(change.moves):
             txn_id = offset_txn_id(move.key.app_id, move.key.source, move.key.partition)
@@ -393,7 +399,7 @@ class Auditor:
     def _add_foreign(self, commit: LogCommit, name: CommitName) -> None:
         for parsed in map(parse_txn_id, commit.transactions):
             if commit.entry.own is OwnCommit.NUMBERED_WRITE and isinstance(parsed, MergeTxn):
-                self._last_rows[parsed.app_id] = commit.version
+                self._rows.note(parsed.app_id, commit.version)
         if commit.entry.own is None:
             self._tally.foreign[commit.entry.operation or "unnamed"] += 1
         if commit.unreadable is not None:
@@ -414,7 +420,7 @@ class Auditor:
         if commit.entry.operation == "RESTORE":
             self._note_restore(commit.entry.restored_to, name)
         elif commit.entry.own in (None, OwnCommit.BATCH_WRITE) and commit.removed_files:
-            self._note_removed(commit.removed_files, name)
+            self._findings.add_all(self._rows.removed(commit.removed_files, name))
         if commit.entry.clone is not None:
             self._note_clone(commit.entry.clone, name)
 
@@ -438,24 +444,7 @@ class Auditor:
             message = f"RESTORE to version {target} removed the rows of commits that are no longer kept; the "
             message += "stored offsets are unchanged, so these records are not read again"
             self._findings.add(Problem.ROWS_RESTORED, message, name)
-        for app_id, last in sorted(self._last_rows.items()):
-            if target is None or target < last:
-                to = "an older version" if target is None else f"version {target}"
-                self._findings.add(
-                    Problem.ROWS_RESTORED,
-                    f"RESTORE to {to} removed the rows that appId {app_id} wrote after it (the last in version "
-                    f"{last}); the stored offsets are unchanged, so these records are not read again",
-                    name,
-                )
-
-    def _note_removed(self, files: int, name: CommitName) -> None:
-        """Report that a DELETE, TRUNCATE, overwrite, REPLACE or UPDATE may have removed rows of ours."""
-        if not self._last_rows:
-            return
-        apps = ", ".join(f"appId {app_id} wrote" for app_id in sorted(self._last_rows))
-        message = f"it removed or replaced {counted(files, 'data file')}, which may have held rows that {apps}; the "
-        message += "stored offsets are unchanged, so these records are not read again. The proof is of what was written"
-        self._findings.add(Problem.ROWS_REMOVED, message, name)
+        self._findings.add_all(self._rows.reverted(target, name))
 
     def _note_clone(self, source: CloneSource, name: CommitName) -> None:
         """Continue from the offsets of the source of a CLONE, which copied its rows but not its offsets."""
@@ -550,7 +539,7 @@ class Auditor:
                     else f"the two leaves this. Version {half.again_in} wrote the same records again: duplicates"
                 )
                 found.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
-            elif half.writes == Writes.OFFSETS and app_id in self._last_rows and not rows_first:
+            elif half.writes == Writes.OFFSETS and app_id in self._rows.versions and not rows_first:
                 message = (
                     "its offsets were committed and its rows were not: with at-most-once, a crash between the two "
                     "leaves this, and the rows are lost; a batch without rows, and one that still runs, look the same"
@@ -582,6 +571,13 @@ def describe(txn_id: str, record: BatchRecord | None = None, chain: Chain | None
 def _chain_of(parsed: OffsetTxn) -> Chain:
     tp = parsed.partition
     return Chain(parsed.app_id, parsed.source, tp.topic, tp.topic_id, tp.partition)
+
+
+def _unmoved_since(version: int | None, chains: Collection[Chain]) -> set[str]:
+    """Return the applications with chains of which no batch after a version (None: before all) moved one."""
+    since = -1 if version is None else version
+    moved = {chain.app_id for chain in chains if chain.last_version is not None and chain.last_version > since}
+    return {chain.app_id for chain in chains} - moved
 
 
 def _is_left(parsed: object, stored: int) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from sparkonce.exactly_once.audit_active import ActiveFiles
 from sparkonce.exactly_once.audit_findings import Finding, Problem
 from sparkonce.offset_store.clones import is_outside_table
 from sparkonce.offset_store.data_files import names_of, sizes_of
@@ -43,18 +44,21 @@ class LostFile:
 
 def lost_files(location: Location, storage_options: Mapping[str, str], table: DeltaTable) -> list[LostFile]:
     """Return a version's lost files, of the newest version if one came. Raises OffsetStoreError if it cannot look."""
-    found = [*_lost(location, storage_options, table), *_lost_vectors(location, storage_options, table)]
-    # Files that were merged, and removed by a vacuum, while this looked are not missed by anybody.
-    if not found:
-        return []
-    newest = load_table(location, storage_options)
-    return [*_lost(location, storage_options, newest), *_lost_vectors(location, storage_options, newest)]
+    return _all_lost(location, storage_options, table, _named(table))
 
 
-def look_for_files(location: Location, storage_options: Mapping[str, str], table: DeltaTable) -> Iterator[Finding]:
-    """Find data files of a table that are lost, or say why they cannot be looked for."""
+def look_for_files(
+    location: Location, storage_options: Mapping[str, str], table: DeltaTable, active: ActiveFiles
+) -> Iterator[Finding]:
+    """Find data files of a table that are lost, or say why they cannot be looked for; and compare them with its log.
+
+    ``active`` is what the commits up to the table's version have left.
+    """
+    named = _named(table)
+    for found in active.differences({path: names_of(path, location) for path in named}):
+        yield replace(found, message=f"{location}: {found.message}")
     try:
-        lost = lost_files(location, storage_options, table)
+        lost = _all_lost(location, storage_options, table, named)
     except OffsetStoreError as error:
         yield Finding(Problem.FILES_NOT_EXAMINED, str(error))
         return
@@ -63,9 +67,24 @@ def look_for_files(location: Location, storage_options: Mapping[str, str], table
         yield Finding(Problem.FILE_LOST, message + "from a version before it: sparkonce offsets rewind --restore")
 
 
-def _lost(location: Location, storage_options: Mapping[str, str], table: DeltaTable) -> list[LostFile]:
+def _all_lost(
+    location: Location, storage_options: Mapping[str, str], table: DeltaTable, named: Mapping[str, int | None]
+) -> list[LostFile]:
+    found = [*_lost(location, storage_options, named), *_lost_vectors(location, storage_options, table)]
+    # Files that were merged, and removed by a vacuum, while this looked are not missed by anybody.
+    if not found:
+        return []
+    newest = load_table(location, storage_options)
+    return [*_lost(location, storage_options, _named(newest)), *_lost_vectors(location, storage_options, newest)]
+
+
+def _named(table: DeltaTable) -> dict[str, int | None]:
+    """Return the data files of a version, with the sizes that the log says."""
     adds = pa.table(table.get_add_actions())
-    named = dict(zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True))
+    return dict(zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True))
+
+
+def _lost(location: Location, storage_options: Mapping[str, str], named: Mapping[str, int | None]) -> list[LostFile]:
     try:
         found = _sizes(named, location, storage_options)
     except (OSError, ValueError) as error:

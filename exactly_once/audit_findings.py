@@ -30,6 +30,12 @@ class Problem(Enum):
     """The ``txn`` actions of a commit do not match its record."""
     BATCH_TWICE = "batch-twice"
     """Delta's own sink had written the batch, with the same checkpoint, and it was written again."""
+    FILES_MISMATCH = "files-mismatch"
+    """A commit adds another number of data files than its record says."""
+    REMOVED_TWICE = "removed-twice"
+    """A commit removed a data file that an earlier one had removed."""
+    SNAPSHOT_MISMATCH = "snapshot-mismatch"
+    """Readers load other data files than the kept commits have left, from a checkpoint that is wrong."""
     ATTEMPT_TWICE = "attempt-twice"
     HALVES_DIFFER = "halves-differ"
     """The two commits of one attempt cover different ranges."""
@@ -67,9 +73,9 @@ class Problem(Enum):
     MOVED_ON_PURPOSE = "moved-on-purpose"
     """Stored offsets were moved by a recorded manual change."""
     ROWS_RESTORED = "rows-restored"
-    """Delta's own RESTORE reverted rows, and left the offsets unchanged."""
+    """A RESTORE reverted rows, and left their offsets unchanged."""
     ROWS_REMOVED = "rows-removed"
-    """Another writer removed or rewrote files that may have held rows of ours."""
+    """Another writer, or application, removed or rewrote files that may have held rows of ours."""
     CLONED = "cloned"
     """A CLONE copied rows of a table that had offsets."""
     OFFSETS_NOT_COPIED = "offsets-not-copied"
@@ -274,6 +280,11 @@ class Findings:
         self.counts[problem] += 1
         if self.counts[problem] <= KEPT_FINDINGS:
             self.kept.append(Finding(problem, message, commit, partition))
+
+    def add_all(self, findings: Iterable[Finding]) -> None:
+        """Add findings."""
+        for each in findings:
+            self.add(each.problem, each.message, each.commit, each.partition)
 
     def in_order(self) -> tuple[Finding, ...]:
         """Return the kept findings by version; those without a commit come last."""

@@ -71,7 +71,8 @@ def audit_table(
     report = auditor.finish(log.stored)
     app_ids = sorted({chain.app_id for chain in report.chains})
     report = report.adding([*outside_commits(log, kept), *by_delta_spark(log, app_ids, readers.offsets_of)])
-    report = report.adding([*readers.look_at_result(log, app_ids), *look_for_files(table, storage, log.table)])
+    files = look_for_files(table, storage, log.table, auditor.files)
+    report = report.adding([*readers.look_at_result(log, app_ids), *files])
     _require_chains(log, scope, report, readers.offsets_of)
     sides: Sequence[BrokerSide] | None = None
     if kafka:

@@ -18,16 +18,18 @@ from dataclasses import dataclass, field
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.administration import CommitEntry, read_entry
+from sparkonce.offset_store.data_files import names_of, needs_names
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Action
 from sparkonce.offset_store.log.checkpoint_files import StoredCheckpoint
+from sparkonce.offset_store.log.checkpoint_rows import FileKey, vector_id
 from sparkonce.offset_store.log.reader import DAMAGE, DeltaLog, LogListing
 from sparkonce.offset_store.record import COMMIT_INFO_KEY
 from sparkonce.offset_store.tables import load_table
 from sparkonce.offset_store.txn_ids import PREFIX
 
-_KINDS = ("commitInfo", "txn", "remove", DAMAGE)
+_KINDS = ("commitInfo", "txn", "add", "remove", DAMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,10 @@ class LogCommit:
     """How the commit's file is damaged; None if it is complete."""
     removed_files: int = 0
     """Data files that it removed or replaced with a change of the rows; compaction changes none."""
-    added_files: tuple[str, ...] = ()
-    """Paths of the data files that it added, if requested."""
+    added: tuple[FileKey, ...] = ()
+    """The data files that it added."""
+    removed: tuple[FileKey, ...] = ()
+    """The data files that it removed or replaced, whether rows changed or not."""
     others: Mapping[str, int] = field(default_factory=dict)
     """The ``txn`` actions with ids of other writers, such as Delta's own sink."""
     is_overwrite: bool = False
@@ -105,13 +109,12 @@ class CommitLog:
         """The version up to which commits are returned; later ones were made while this log was read."""
         return self.table.version()
 
-    def commits(self, first: int | None = None, *, with_files: bool = False) -> Iterator[LogCommit]:
+    def commits(self, first: int | None = None) -> Iterator[LogCommit]:
         """Yield kept commits from version ``first`` on, oldest first. Raises OffsetStoreError if one is missing."""
         versions = range(self.oldest_version if first is None else first, self.newest_version + 1)
-        kinds = (*_KINDS, "add") if with_files else _KINDS
-        for version, actions in zip(versions, self.log.actions_of(versions, kinds), strict=True):
+        for version, actions in zip(versions, self.log.actions_of(versions, _KINDS), strict=True):
             try:
-                yield _commit(version, actions)
+                yield _commit(version, actions, self.location)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise OffsetStoreError(
                     f"{self.location}: version {version} of the log cannot be read: {error!r}"
@@ -140,19 +143,25 @@ class CommitLog:
         return {txn_id: version for txn_id, version in looked_up.items() if version is not None}
 
 
-def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
+def _commit(version: int, actions: Mapping[str, list[Action]], location: Location) -> LogCommit:
     info = actions["commitInfo"][0] if actions["commitInfo"] else {}
     transactions = _ours(actions["txn"])
     entry = read_entry(version, info, transactions)
     known = entry.batch is not None or entry.change is not None
     damage = actions[DAMAGE][0]["what"] if actions[DAMAGE] else None
-    removed = sum(1 for each in actions["remove"] if each.get("dataChange", True))
-    added = tuple(str(each["path"]) for each in actions.get("add", ()))
+    removed_files = sum(1 for each in actions["remove"] if each.get("dataChange", True))
+    added, removed = (tuple(_file(each, location) for each in actions[kind]) for kind in ("add", "remove"))
     unreadable = None if known else info.get(COMMIT_INFO_KEY)
     parameters = info.get("operationParameters")
     is_overwrite = isinstance(parameters, Mapping) and parameters.get("mode") in ("Overwrite", "Complete")
     others = _others(actions["txn"])
-    return LogCommit(entry, transactions, unreadable, damage, removed, added, others, is_overwrite)
+    return LogCommit(entry, transactions, unreadable, damage, removed_files, added, removed, others, is_overwrite)
+
+
+def _file(action: Action, location: Location) -> FileKey:
+    """Return what names a file of a commit, and is the same for a path below the table's folder and its address."""
+    path = str(action["path"])
+    return (names_of(path, location)[0] if needs_names(path) else path), vector_id(action.get("deletionVector"))
 
 
 def _first_damage(log: DeltaLog) -> str | None:

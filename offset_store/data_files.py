@@ -73,6 +73,11 @@ def names_of(path: str, location: Location) -> list[str]:
     return [next((form[len(each) :] for each in prefixes if form.startswith(each)), form) for form in forms]
 
 
+def needs_names(path: str) -> bool:
+    """Whether `names_of` returns anything but the path itself."""
+    return "%" in path or is_outside_table(path)
+
+
 def gone_files(location: Location, storage_options: Mapping[str, str], adds: Sequence[Action]) -> list[str]:
     """Return which files of these add actions, and of their deletion vectors, are not there. Raises as `sizes_of`."""
     vectors = (add.get("deletionVector") for add in adds)

@@ -32,7 +32,7 @@ from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id
 ISOLATION = "kafka.isolation.level"
 PROGRESS_FROM_COMMITS = 2_000
 """Logs shorter than this are read before a progress bar would be useful."""
-_OF_ROWS = (Problem.ROWS_RESTORED, Problem.ROWS_REMOVED, Problem.DAMAGED)
+_OF_ROWS = (Problem.ROWS_RESTORED, Problem.ROWS_REMOVED, Problem.REMOVED_TWICE, Problem.DAMAGED)
 
 
 def result_of(offsets: CommitLog) -> Location | None:
@@ -72,10 +72,10 @@ def look_at_result(offsets: CommitLog, app_ids: Iterable[str]) -> Iterator[Findi
             message = f"write {number} of appId {app_id} is confirmed here, and the result {location} has "
             message += f"{written or 'none'}: it was deleted, replaced, or dropped transaction ids"
             yield Finding(Problem.STORED_MISMATCH, message)
-    yield from look_for_files(location, offsets.log.storage_options, result.table)
     auditor = Auditor()
     for commit in result.commits():
         auditor.add(commit)
+    yield from look_for_files(location, offsets.log.storage_options, result.table, auditor.files)
     for finding in auditor.finish(result.stored).findings:
         if finding.problem in _OF_ROWS and finding.commit is not None:
             yield Finding(

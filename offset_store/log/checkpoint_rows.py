@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
@@ -89,6 +89,9 @@ KNOWN: Mapping[str, pa.StructType] = {
 }
 """The kinds of actions that a checkpoint keeps, in the order of its rows, with the fields that are known."""
 FILE_KINDS = ("add", "remove")
+_BOUNDS = ("minValues", "maxValues")
+_PLAIN = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string)
+"""Types whose every value has JSON, besides numbers and dates that may have none."""
 DROPPED = {"add": {"stats_parsed", "partitionValues_parsed"}, "remove": {"stats", "tags", "stats_parsed"}}
 """Fields of files that are not copied."""
 
@@ -181,32 +184,62 @@ def with_json_statistics(adds: pa.StructArray) -> pa.StructArray:
         return adds
     has_json = adds.type.get_field_index("stats") >= 0
     given = adds.field("stats").to_pylist() if has_json else [None] * len(adds)
-    parsed = adds.field("stats_parsed").to_pylist() if None in given else given
-    texts = [
-        json_statistics(typed) if text is None and typed else text for text, typed in zip(given, parsed, strict=True)
-    ]
+    texts = given
+    if None in given:
+        parsed = without_odd_bounds(adds.field("stats_parsed")).to_pylist()
+        texts = [_json(typed) if text is None and typed else text for text, typed in zip(given, parsed, strict=True)]
     fields = {field.name: column for field, column in zip(adds.type, adds.flatten(), strict=True)}
     fields["stats"] = pa.array(texts, pa.string())
     return pa.StructArray.from_arrays(list(fields.values()), list(fields))
 
 
-def json_statistics(typed: Mapping[str, Any]) -> str:
-    """Return typed statistics as JSON.
+def without_odd_bounds(typed: pa.StructArray) -> pa.StructArray:
+    """Return typed statistics with bounds only where each of them can be written as JSON.
 
-    Bounds of timestamps and binaries are left out: Parquet does not always say whether a timestamp has a time zone, and
-    a wrong bound hides rows, while one that is missing hides none.
+    It cannot be of timestamps (Parquet does not always say whether one has a time zone), binaries, NaN and infinities,
+    and years that Python does not have. A wrong bound hides rows. So does a bound that is missing beside others:
+    delta-rs's ``to_pyarrow_dataset`` (1.6) skips the file for every filter on its column. Without any it skips nothing.
     """
-    return _json(typed) or "{}"
+    names = [field.name for field in typed.type]
+    bounds = [name for name in _BOUNDS if name in names]
+    odd = reduce(pc.or_, (_is_odd(pc.struct_field(typed, name)) for name in bounds), _all_false(len(typed)))
+    columns = {name: typed.field(name) for name in names}
+    for name in bounds:
+        dropped = pc.or_(odd, columns[name].is_null())
+        columns[name] = pa.StructArray.from_arrays(
+            _children(columns[name]), fields=list(columns[name].type), mask=dropped
+        )
+    return pa.StructArray.from_arrays(list(columns.values()), fields=list(typed.type), mask=typed.is_null())
 
 
-def _json(value: Any) -> str | None:
-    if value is None or isinstance(value, (dt.datetime, bytes)):
-        return None
+def _children(rows: pa.StructArray) -> list[pa.Array]:
+    return [rows.field(index) for index in range(rows.type.num_fields)]
+
+
+def _all_false(count: int) -> pa.BooleanArray:
+    return pa.repeat(pa.scalar(value=False), count)
+
+
+def _is_odd(bounds: pa.Array) -> pa.BooleanArray:
+    """Whether a bound, or one of a struct's, has no JSON that all readers take for its value."""
+    kind = bounds.type
+    if pa.types.is_struct(kind):
+        return reduce(pc.or_, map(_is_odd, bounds.flatten()), _all_false(len(bounds)))
+    if pa.types.is_floating(kind):
+        return pc.fill_null(pc.invert(pc.is_finite(bounds)), fill_value=False)
+    if pa.types.is_date(kind):
+        outside = pc.or_(
+            pc.less(bounds, pa.scalar(dt.date.min, kind)), pc.greater(bounds, pa.scalar(dt.date.max, kind))
+        )
+        return pc.fill_null(outside, fill_value=False)
+    has_json = any(is_plain(kind) for is_plain in _PLAIN)
+    return _all_false(len(bounds)) if has_json else bounds.is_valid()
+
+
+def _json(value: Any) -> str:
     if isinstance(value, Mapping):
-        fields = ((json.dumps(name, ensure_ascii=False), _json(each)) for name, each in value.items())
-        return "{" + ",".join(f"{name}:{text}" for name, text in fields if text is not None) + "}"
+        fields = ((json.dumps(name, ensure_ascii=False), each) for name, each in value.items() if each is not None)
+        return "{" + ",".join(f"{name}:{_json(each)}" for name, each in fields) + "}"
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     return json.dumps(value.isoformat() if isinstance(value, dt.date) else value, ensure_ascii=False)

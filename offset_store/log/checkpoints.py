@@ -140,7 +140,7 @@ def _made(log: DeltaLog, state: TableState, listing: LogListing, removed_before_
 def _understood(log: DeltaLog, what: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
         raise OffsetStoreError(f"{log.folder}: {what} has an action that is not understood: {error!r}") from error
 
 

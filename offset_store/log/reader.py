@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,15 +169,16 @@ def commit_file(version: int) -> str:
 
 def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[Action]]:
     found: dict[str, list[Action]] = {kind: [] for kind in kinds}
-    damage = _damage(data) if DAMAGE in kinds else None
+    lines = data.split(b"\n")
+    damage, parsed = _damage(data, lines) if DAMAGE in kinds else (None, {})
     if damage is not None:
         found[DAMAGE].append({"what": damage})
-    for line in data.split(b"\n"):
+    for line in lines:
         key = _FIRST_KEY.match(line)
         if not line.strip() or (key is not None and not key[2] and key[1].decode() not in kinds):
             continue
         try:
-            actions = dict(json.loads(line))
+            actions = dict(parsed[line] if line in parsed else json.loads(line))
         except (ValueError, TypeError, RecursionError) as error:
             if damage is not None:
                 continue
@@ -191,24 +192,25 @@ def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[A
     return found
 
 
-def _damage(data: bytes) -> str | None:
-    """Describe how a crash or a disk error damaged a commit's file; None if it is complete.
+def _damage(data: bytes, lines: Sequence[bytes]) -> tuple[str | None, dict[bytes, Any]]:
+    """Describe how a crash or a disk error damaged a commit's file, None if it is complete; and return what was parsed.
 
     Only the last line is parsed: files are truncated at their end. Other lines only need to begin and end as objects.
     """
     if not data.strip():
-        return f"its file is empty ({len(data)} bytes)"
+        return f"its file is empty ({len(data)} bytes)", {}
     if b"\0" in data:
-        return "its file has zero bytes in it"
-    lines = [(number, line.strip()) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    bad = next((number for number, line in lines if not (line.startswith(b"{") and line.endswith(b"}"))), None)
-    number, last = lines[-1]
+        return "its file has zero bytes in it", {}
+    numbered = [(number, text) for number, line in enumerate(lines, 1) if (text := line.strip())]
+    bad = next((number for number, line in numbered if not (line.startswith(b"{") and line.endswith(b"}"))), None)
+    number, last = numbered[-1]
+    parsed = {}
     if bad is None:
         try:
-            json.loads(last)
+            parsed[last] = json.loads(last)
         except (ValueError, RecursionError):
             bad = number
-    return None if bad is None else f"line {bad} of its file is no whole JSON object"
+    return None if bad is None else f"line {bad} of its file is no whole JSON object", parsed
 
 
 def complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:

@@ -32,6 +32,7 @@ from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.commit_log import CommitLog, LogCommit
+from sparkonce.offset_store.data_files import names_of
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.reader import DeltaLog, commit_file
@@ -43,10 +44,10 @@ from sparkonce.offset_store.secrets import hidden_secrets
 BUDGET_S = 0.25
 """How long one look may read on."""
 _WRONG = frozenset(problem for problem in Problem if problem.is_error)
-MAX_FILES = 1_000_000
-"""Data files whose commits are known; those of later commits are found nowhere."""
 FILES_EVERY_S, REMOTE_FILES_EVERY_S = 2.0, 60.0
 """The least time between two looks at the data files, in a folder and in an object store; it grows with their cost."""
+MAX_FILES = 1_000_000
+"""Data files whose commits are known; those of later commits are found nowhere."""
 MAX_COVERED = 100
 """The number of stretches of one chain to show."""
 
@@ -150,6 +151,11 @@ class Reading:
     growth: PacedResults[tuple[str, ...]] = field(default_factory=PacedResults)
     """Warnings of growth."""
 
+    def version_of(self, path: str) -> int | None:
+        """Return the commit that added a data file, by its path in a log or from a reader; None if it is not known."""
+        names = names_of(path, self.log.location)
+        return next((version for name in names if (version := self.files.get(name)) is not None), None)
+
     @property
     def is_at_end(self) -> bool:
         """Whether all commits up to the handle's version were read."""
@@ -234,7 +240,7 @@ class FollowedTable:
 
     def _read_on(self, reading: Reading, until_s: float) -> None:
         with hidden_secrets(self.storage_options):
-            for commit in reading.log.commits(reading.next_version, with_files=True):
+            for commit in reading.log.commits(reading.next_version):
                 _add(reading, commit)
                 if time.monotonic() >= until_s:
                     break
@@ -243,7 +249,9 @@ class FollowedTable:
 
     def _look_for_files(self, reading: Reading) -> None:
         began_s, before = time.monotonic(), reading.files_found
-        reading.files_found = tuple(look_for_files(self.location, self.storage_options, reading.log.table))
+        reading.files_found = tuple(
+            look_for_files(self.location, self.storage_options, reading.log.table, reading.auditor.files)
+        )
         ended_s = time.monotonic()
         least_s = FILES_EVERY_S if self.location.is_local else REMOTE_FILES_EVERY_S
         reading.look_at_s = ended_s + max(PAUSE * (ended_s - began_s), least_s)
@@ -275,11 +283,11 @@ def _add(reading: Reading, commit: LogCommit) -> None:
         reading.ranges.restores.append(Restore(commit.version, change.to_version, with_offsets=True))
     elif commit.entry.operation == "RESTORE":
         reading.ranges.restores.append(Restore(commit.version, commit.entry.restored_to, with_offsets=False))
+    if len(reading.files) < MAX_FILES:
+        reading.files.update((path, commit.version) for path, _ in commit.added)
     if commit.entry.batch is not None:
         reading.ranges.add(commit.entry.batch)
         reading.queries.add(commit.entry.batch)
-    if len(reading.files) < MAX_FILES:
-        reading.files.update(dict.fromkeys(commit.added_files, commit.version))
 
 
 def _growth(reading: Reading) -> tuple[str, ...]:
@@ -314,7 +322,7 @@ def _state(reading: Reading) -> AuditState:
     more = sum(report.counts.values()) - len(shown)
     lost = tuple(each.message for each in report.findings if each.problem is Problem.FILE_LOST)
     path = _LOST.search(lost[0]) if len(lost) == 1 else None
-    added = None if path is None else reading.files.get(path[1])
+    added = None if path is None else reading.version_of(path[1])
     chains = _chains(report)
     return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, lost, added, chains)
 

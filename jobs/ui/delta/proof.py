@@ -20,8 +20,8 @@ from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.offset_store.errors import OffsetStoreError
 
 _ROWS_TOUCHED = {
-    Problem.ROWS_RESTORED: "a RESTORE of Delta reverted rows of this table",
-    Problem.ROWS_REMOVED: "another writer removed or replaced files of this table",
+    Problem.ROWS_RESTORED: "a RESTORE reverted rows of this table",
+    Problem.ROWS_REMOVED: "another writer or application removed or replaced files of this table",
 }
 
 

@@ -127,7 +127,7 @@ def trace_record(watch: TableWatch, topic: str, partition: int, offset: int) -> 
 
 
 def _trace(watch: TableWatch, row: FoundRow, coordinates: Coordinates | None) -> RowTrace:
-    version = watch.followed.reading().files.get(row.path)
+    version = watch.followed.reading().version_of(row.path)
     if version is None:
         text = "The commit that added its file is no longer kept, or was not read yet: its batch is not known from it"
         return _by_columns(watch, row, None, (), coordinates, [Statement(Level.UNKNOWN, text)])
@@ -156,11 +156,11 @@ def _batches_of(watch: TableWatch, added_by: VersionState) -> tuple[tuple[Versio
 
 def _merged(watch: TableWatch, merged: VersionState) -> tuple[tuple[VersionState, ...], list[Statement]]:
     """Trace merged files back to the commits that wrote them."""
-    known = watch.followed.reading().files
+    version_of = watch.followed.reading().version_of
     waiting, seen, batches, lost = [merged], {merged.version}, list[VersionState](), 0
     while waiting and len(seen) <= MAX_MERGED:
         state = waiting.pop()
-        sources = {known.get(path) for path in state.removed}
+        sources = {version_of(path) for path in state.removed}
         lost += None in sources
         new = sorted(each for each in sources if each is not None and each not in seen)
         seen.update(new)

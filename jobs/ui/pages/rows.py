@@ -75,7 +75,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     coordinates = coordinates_of(pa.schema(schema.to_arrow()))
     rows = []
     for each in found.rows if found else ():
-        version = reading.files.get(each.path)
+        version = reading.version_of(each.path)
         rows.append(Row(each, _record(each, coordinates, _topics_of(watch, version)), version))
     columns = [Column.of(each, each.name in by) for each in schema.fields]
     return {"watch": watch, "columns": columns, "found": found, "rows": rows, "problem": problem}

@@ -43,7 +43,9 @@ def record(batch_id: int, ranges: Mapping[PartitionKey, tuple[int, int]], **chan
 
 def committed(version: int, batch: BatchRecord, writes: Writes = BOTH) -> LogCommit:
     entry = CommitEntry(version, version, "WRITE", CommittedBatch(version, version, writes, batch))
-    return LogCommit(entry, transactions_of(Commit(batch, writes)))
+    files = 0 if batch.counts is None else batch.counts.files
+    added = tuple((f"part-{version}-{number}", "") for number in range(files))
+    return LogCommit(entry, transactions_of(Commit(batch, writes)), added=added)
 
 
 def foreign(version: int, operation: str, transactions: Mapping[str, int] | None = None) -> LogCommit:

@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.errors import OffsetStoreError
-from sparkonce.offset_store.log.checkpoint_rows import json_statistics
 from sparkonce.offset_store.log.checkpoints import CheckpointError, write_checkpoint
 from sparkonce.offset_store.log.storage import LocalStorage
 from tests.unit.delta_log.logs import PROTOCOL, HandLog, add, domain, metadata, remove, txn, with_features
@@ -167,24 +166,6 @@ def test_typed_statistics_that_are_alone_become_json(table: HandLog) -> None:
         '{"numRecords": 1}'
     ]
     assert "stats_parsed" not in table.rows(2, "add")[0]
-
-
-def test_json_of_typed_statistics() -> None:
-    import datetime as dt
-    from decimal import Decimal
-
-    values = {
-        "m": Decimal("12345678901234567890.50"),
-        "day": dt.date(2024, 2, 29),
-        "at": dt.datetime(2024, 1, 1),
-        "f": float("nan"),
-        "s": {"text": 'é"', "flag": True, "none": None},
-    }
-    text = json_statistics({"numRecords": 1, "minValues": values, "tightBounds": False})
-    assert text == (
-        '{"numRecords":1,"minValues":{"m":12345678901234567890.50,"day":"2024-02-29","s":{"text":"é\\"","flag":true}},'
-        '"tightBounds":false}'
-    )
 
 
 def test_another_writers_checkpoint_is_left(table: HandLog) -> None:
