@@ -27,9 +27,20 @@ class ActiveFiles:
     _removed: set[str] = field(default_factory=set)
     """Files that are not in the table any more; unless all files are known."""
     _knows_all: bool = False
+    _again: list[tuple[int, Finding]] = field(default_factory=list)
+    """Commits that removed files a second time, unless a later one has undone them, as `sparkonce compact` does."""
+
+    @property
+    def removed_twice(self) -> list[Finding]:
+        """The commits, still in force, that removed files which were not in the table any more."""
+        return [finding for _, finding in self._again]
+
+    def undo(self, target: int | None) -> None:
+        """Forget what commits after a version (None: all) did wrong: a restore to it has undone them."""
+        self._again = [each for each in self._again if target is not None and each[0] <= target]
 
     def follow(self, commit: LogCommit, name: CommitName) -> list[Finding]:
-        """Apply the next commit; return what is wrong with it."""
+        """Apply the next commit; return what is wrong with it, but for `removed_twice`."""
         if commit.damage is not None:  # it may have named any file
             self._vectors.clear()
             self._removed.clear()
@@ -38,7 +49,7 @@ class ActiveFiles:
             self._knows_all = True
         found = [] if commit.damage is not None else _counted_otherwise(commit, name)
         if commit.removed:
-            found += self._remove(commit.removed, name)
+            self._remove(commit.removed, name)
         for path, vector in commit.added:
             self._add(path, vector)
         return found
@@ -57,7 +68,7 @@ class ActiveFiles:
                 message += f"as {found[0]}, that by the kept commits {what[1]}: a checkpoint is wrong, or a commit"
                 yield Finding(Problem.SNAPSHOT_MISMATCH, message)
 
-    def _remove(self, files: Sequence[FileKey], name: CommitName) -> Iterator[Finding]:
+    def _remove(self, files: Sequence[FileKey], name: CommitName) -> None:
         again = []
         for path, vector in files:
             if self._is_gone(path) or self._vectors.get(path, vector) != vector:
@@ -69,7 +80,7 @@ class ActiveFiles:
         if again:
             message = f"it removed {counted(len(again), 'data file')} that earlier commits had removed or replaced, "
             message += f"such as {again[0]}: it was written from an older version, and its rows may be there twice"
-            yield Finding(Problem.REMOVED_TWICE, message, name)
+            self._again.append((name.version, Finding(Problem.REMOVED_TWICE, message, name)))
 
     def _add(self, path: str, vector: str) -> None:
         self._removed.discard(path)

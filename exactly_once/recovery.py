@@ -86,17 +86,32 @@ def _check_offsets_are_here(entries: Sequence[CommitEntry], version: int, app_id
     Raises:
         RecoveryError: if one has not: its rows would leave the table, and it does not read their records again.
     """
-    for each in entries:
-        batch = each.batch
-        if batch is None or each.version <= version or Writes.ROWS not in batch.writes:
+    by_version = {each.version: each for each in entries}
+    at = max(by_version, default=version)
+    while at > version:  # along the commits that are in force
+        each = by_version.get(at)
+        at -= 1
+        if each is None:
             continue
-        if batch.record.app_id not in app_ids:
+        if (restored := _restored_to(each)) is not None:
+            at = restored
+        batch = each.batch
+        if batch is not None and Writes.ROWS in batch.writes and batch.record.app_id not in app_ids:
             raise RecoveryError(
                 f"version {each.version} has rows of appId {batch.record.app_id}, no offsets of which are in this "
-                "table: the rows would be taken back, and their records not be read again. Restore version "
+                "table. If they are in another one, the rows would be taken back, and their records not be read again; "
+                "if its first batch was not finished, start that query once before. Otherwise restore version "
                 f"{each.version} or a later one; or stop all queries, use Delta's RESTORE, and set the offsets of "
                 "every application by hand with `sparkonce offsets set`"
             )
+
+
+def _restored_to(entry: CommitEntry) -> int | None:
+    """Return the version that a commit restored, or -1 for an empty table; None for any other commit."""
+    change = entry.change
+    if change is not None and change.kind is ChangeKind.RESTORE:
+        return -1 if change.to_version is None else change.to_version
+    return entry.restored_to
 
 
 def _check_nothing_between(entries: Sequence[CommitEntry], version: int, key: OffsetTxn) -> None:

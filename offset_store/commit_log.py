@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.administration import CommitEntry, read_entry
-from sparkonce.offset_store.data_files import names_of, needs_names
+from sparkonce.offset_store.data_files import names_of
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.log.actions import Action
@@ -161,7 +161,7 @@ def _commit(version: int, actions: Mapping[str, list[Action]], location: Locatio
 def _file(action: Action, location: Location) -> FileKey:
     """Return what names a file of a commit, and is the same for a path below the table's folder and its address."""
     path = str(action["path"])
-    return (names_of(path, location)[0] if needs_names(path) else path), vector_id(action.get("deletionVector"))
+    return names_of(path, location)[0], vector_id(action.get("deletionVector"))
 
 
 def _first_damage(log: DeltaLog) -> str | None:

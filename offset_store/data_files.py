@@ -67,10 +67,17 @@ def places(location: Location, storage_options: Mapping[str, str]) -> Callable[[
 
 def names_of(path: str, location: Location) -> list[str]:
     """Return what the path of an action may mean, for `sizes_of`: it is a URI, or, by some writers, as it is."""
-    schemes = ("", "file:", "file://") if location.is_local else ("",)
-    forms = dict.fromkeys((unquote(path), path))
-    prefixes = [f"{scheme}{location}/" for scheme in schemes]
-    return [next((form[len(each) :] for each in prefixes if form.startswith(each)), form) for form in forms]
+    if not needs_names(path):
+        return [path]
+    forms = (
+        (path,) if path.lower().startswith("file:") else (unquote(path), path)
+    )  # `Location.parse` decodes the former
+    return [*dict.fromkeys(_name(form, location) for form in forms)]
+
+
+def _name(form: str, location: Location) -> str:
+    """Return a path below the table's folder, or an address elsewhere in the one spelling that `Location` has."""
+    return str(Location.parse(form)).removeprefix(f"{location}/") if is_outside_table(form) else form
 
 
 def needs_names(path: str) -> bool:

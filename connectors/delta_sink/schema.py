@@ -393,7 +393,8 @@ def _record(batch: pa.RecordBatch, row: int) -> str:
     """Return which row it is: the record that it is of, if it says so."""
     found = {name.lower(): batch.column(position)[row] for position, name in enumerate(batch.schema.names)}
     if found.keys() >= {"topic", "partition", "offset"}:
-        return f"the record of topic {found['topic']}, partition {found['partition']}, at offset {found['offset']}"
+        topic, partition, offset = (_short(found[name]) for name in ("topic", "partition", "offset"))
+        return f"the record of topic {topic}, partition {partition}, at offset {offset}"
     named = list(zip(batch.schema.names, batch.columns, strict=True))[:SHOWN_COLUMNS]
     values = ", ".join(f"{name} {_short(column[row])}" for name, column in named)
     return f"row {row + 1} of {batch.num_rows} in its Arrow batch, with {values}"

@@ -62,8 +62,9 @@ def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
     """Compare topic ids. Raises RecreatedTopicError if they differ."""
     if not is_same_topic(planned_id, found_id):
         raise RecreatedTopicError(
-            f"topic {topic} was deleted and created again, or the brokers are another cluster: the saved offsets "
-            f"belong to topic id {planned_id}, the topic now has id {found_id}. Offsets of the old topic mean nothing "
-            "in the new one. To read the new one from its start, use a new checkpointLocation and "
-            "startingOffsets=earliest, or set failOnDataLoss=false to continue with the new one in this query"
+            f"topic {topic} was deleted and created again, or kafka.bootstrap.servers names another cluster: the saved "
+            f"offsets belong to topic id {planned_id}, the topic now has id {found_id}. Offsets of the old topic mean "
+            "nothing in the new one. Check the servers first. If they are right: to read the new one from its start, "
+            "use a new checkpointLocation and startingOffsets=earliest, or set failOnDataLoss=false to continue with "
+            "the new one in this query"
         )

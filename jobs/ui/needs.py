@@ -17,7 +17,7 @@ from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, Why
 from sparkonce.jobs.cli.housekeeping.transactions_report import loss_text, meaning, partitions_text
 from sparkonce.jobs.ui.delta.followed import AuditState
-from sparkonce.jobs.ui.delta.pipelines import Known, Pipeline
+from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, Known, Pipeline
 from sparkonce.jobs.ui.delta.query_states import BEHIND, FAILED, FENCED, IDLE, RUNNING, STOPPED
 from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, OtherTransaction, TransactionsState
@@ -34,7 +34,7 @@ PAST_MS = 24 * 3_600_000
 nothing says that records wait."""
 _CODE = re.compile(r"\[[a-z-]+\] ")
 """Of a finding of the audit."""
-_RECORD = re.compile(r"topic (\S+), partition (\d+),(?: in the batch)? at offset (\d+)")
+_RECORD = re.compile(r"topic (\S+), partition (\d+),(?: in the batch)? at offset (\d+)", re.ASCII)
 """A record, as errors of a query name it."""
 
 
@@ -161,6 +161,18 @@ def _queries(seen: Seen) -> Iterator[Need]:
             yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
 
 
+def _missing(seen: Seen) -> dict[str, list[str]]:
+    """Return the topics that queries planned to read in their newest batch and that the brokers do not have."""
+    readers: dict[str, list[str]] = {}
+    for each in seen.pipelines if seen.cluster.topics else ():
+        last_ms = each.last_ms or 0
+        if last_ms + SETTLED_MS < each.ends_at_ms < last_ms + PAST_MS:  # the brokers were asked after that batch
+            planned = {row.topic for row in each.partitions if row.planned is not None}
+            for name in planned - seen.cluster.topics.keys():
+                readers.setdefault(name, []).append(each.name)
+    return readers
+
+
 def _is_missed(pipeline: Pipeline, seen: Seen) -> bool:
     """Whether records wait for a query that has stopped; or may, as it was in a batch or its driver is gone."""
     if pipeline.lag is not None:
@@ -176,10 +188,7 @@ def _has_ended(pipeline: Pipeline) -> bool:
 
 def _topics(seen: Seen) -> Iterator[Need]:
     topics = seen.cluster.topics
-    recent = [each for each in seen.pipelines if seen.now_ms - (each.last_ms or 0) < PAST_MS]
-    read = dict.fromkeys(topic for each in recent for topic in each.topics) if topics else {}
-    for name in read.keys() - topics.keys():
-        names = [each.name for each in recent if name in each.topics]
+    for name, names in sorted(_missing(seen).items()):
         why = f"It does not exist, or these brokers do not show it to this user; read by {_listed(names)}."
         remedy = "Check that these are the brokers of the query, and that this user may describe the topic."
         yield Need(Severity.STOPPED, f"Topic {name}", "is not there", why, remedy)

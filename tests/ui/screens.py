@@ -42,6 +42,9 @@ def make_sheets(browser: Browser, url: str, servers: str, data: Path, folder: Pa
         data: the folder of tables and checkpoints that both show.
         folder: where sheets are written.
     """
+    if subprocess.run(["git", "cat-file", "-e", BEFORE], cwd=ROOT, stderr=subprocess.DEVNULL).returncode:
+        print(f"No sheets of screens: this checkout has no commit {BEFORE}")
+        return
     with _pages_before(servers, data) as before:
         for name, (path, text) in PAGES.items():
             rows = [

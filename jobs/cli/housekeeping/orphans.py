@@ -195,8 +195,10 @@ class _Named:
         """Read paths of actions: they are URIs, or, by some writers, not encoded."""
         forms = {form for path in paths for form in (path, unquote(path))}
         absolute = {form for form in forms if is_outside_table(form)}
-        relative = {posixpath.normpath(form) for form in forms - absolute}
-        return cls(relative, {form.rpartition("/")[2] for form in absolute})
+        relative = forms - absolute
+        return cls(
+            relative | {posixpath.normpath(form) for form in relative}, {form.rpartition("/")[2] for form in absolute}
+        )
 
     def __contains__(self, path: str) -> bool:
         return path in self.paths or path.rpartition("/")[2] in self.files

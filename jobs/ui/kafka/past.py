@@ -76,7 +76,8 @@ class Trends:
             points = self._points.setdefault(name, deque(maxlen=MAX_POINTS))
             if points and now_s - points[-1][0] < POINT_S:
                 return (*points, (now_s, value))
-            if points and now_s - points[-1][0] > GAP_S:
+            usual_s = points[-1][0] - points[-2][0] if len(points) > 1 else 0.0  # a look may take long
+            if points and now_s - points[-1][0] > max(GAP_S, 3 * usual_s):
                 points.clear()
             points.append((now_s, value))
             return tuple(points)

@@ -40,7 +40,7 @@ class _All:
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """What all queries do together."""
+    """What all queries do together, but for those that another one has gone on for."""
 
     offsets_by_minute: tuple[tuple[int, int], ...]
     """The offsets committed in each minute of the last hour."""
@@ -61,6 +61,7 @@ class _Totals:
 
 
 def _totals(every: Sequence[Pipeline]) -> _Totals:
+    every = [each for each in every if not any(other.is_newer and other.is_here for other in each.others)]
     by_minute = Counter[int]()
     for each in every:
         if not each.is_past:

@@ -58,8 +58,7 @@ def test_a_lost_file_is_named_by_audit_and_pages(query: Query, lose: Callable[[P
     assert watch.look().verdict is Verdict.BROKEN
     assert "data files of the table are lost" in watch.look().words
     with closing(Site(Given(tables=(str(query.table),)))) as site:
-        while site.delta.at(str(query.table)).look().verdict is None:
-            pass  # a look has little time on a loaded machine
+        site.delta.at(str(query.table)).followed.look(60)  # the page's own look has little time
         html = shown(TABLE_FILES, site, {"table": key_of(str(query.table))})
     assert '<div class="problem bad" role="alert">' in html
     assert f"{lost.name} {words}" in html

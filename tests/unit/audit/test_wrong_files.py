@@ -20,12 +20,13 @@ from sparkonce.exactly_once.audit_findings import CommitName, Problem
 from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.ui.delta.followed import FollowedTable
-from sparkonce.offset_store.administration import ChangeKind, CommitEntry, ManualChange
+from sparkonce.offset_store.administration import ChangeKind, CommitEntry, ManualChange, Move
 from sparkonce.offset_store.commit_log import CommitLog, LogCommit
 from sparkonce.offset_store.data_files import names_of
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.txn_ids import OffsetTxn
 from tests.unit.audit.logs import APP, committed, foreign, key, record
 from tests.unit.audit.logs import audit as audit_of
 from tests.unit.recovery.recovery_support import Pipeline
@@ -130,6 +131,7 @@ def test_a_merge_that_landed_late_is_named(
     table = one_chain_table(tmp_path / "table")
     stale = DeltaTable(table.path)
     assert main(["compact", str(table.path)]) == 0
+    merged = table.version
     rival(stale)
     if checkpointed:
         DeltaTable(table.path).create_checkpoint()
@@ -139,6 +141,9 @@ def test_a_merge_that_landed_late_is_named(
     assert found is not None
     assert found.commit is not None
     assert found.commit.version == table.version
+    DeltaTable(table.path).restore(merged)  # as `sparkonce compact` undoes its own late merge
+    assert len(table.rows()) == 30
+    assert errors(table.path) == set()
 
 
 def in_complete_mode(root: Path) -> tuple[Query, Query]:
@@ -175,6 +180,20 @@ def test_rows_that_another_application_replaced_are_a_warning_once(tmp_path: Pat
 
 def restore(version: int, to: int) -> LogCommit:
     return LogCommit(CommitEntry(version, version, "RESTORE", change=ManualChange(ChangeKind.RESTORE, (), (), to)), {})
+
+
+def test_two_restores_to_one_version_name_what_each_took() -> None:
+    ours = [committed(0, record(0, {key(0): (0, 5)})), committed(1, record(0, {key(1): (0, 5)}, app_id="other"))]
+    again = committed(2, record(1, {key(0): (5, 9)}))
+
+    def moved(version: int, app_id: str, number: int) -> LogCommit:
+        move = Move(OffsetTxn(app_id, "default", key(number)[1]), 9, 5)
+        change = ManualChange(ChangeKind.RESTORE, (move,), (), 1)
+        return LogCommit(CommitEntry(version, version, "RESTORE", change=change), change.transactions())
+
+    other = committed(4, record(1, {key(1): (5, 9)}, app_id="other"))
+    report = audit_of([*ours, again, moved(3, APP, 0), other, moved(5, "other", 1)])
+    assert Problem.ROWS_RESTORED not in report.counts
 
 
 def test_a_restore_names_applications_whose_offsets_are_elsewhere() -> None:
@@ -237,7 +256,7 @@ def test_what_delta_rs_does_is_no_error(tmp_path: Path, seed: int, most: int, mo
     for first in range(0, len(commits), 4):
         active = ActiveFiles()
         found = [each for commit in commits[first:] for each in active.follow(commit, CommitName.of(commit))]
-        assert [*found, *active.differences(names)] == []
+        assert [*found, *active.removed_twice, *active.differences(names)] == []
 
 
 def test_an_address_and_a_path_are_one_file(tmp_path: Path) -> None:
@@ -254,6 +273,20 @@ def test_an_address_and_a_path_are_one_file(tmp_path: Path) -> None:
     log = CommitLog.open(Location.parse(str(table.path)))
     active = ActiveFiles()
     assert [each for commit in log.commits() for each in active.follow(commit, CommitName.of(commit))] == []
+    assert active.removed_twice == []
+
+
+OUTSIDE = ["/src/a b", "file:/src/a%20b", "file:///src/a%20b", "file://localhost/src/a%20b"]
+INSIDE = ["x", "{}/x", "file:{}/x", "file://{}/x", "file://localhost{}/x"]
+STORED = ["s3://bucket/table/x", "s3a://bucket/table/x", "x"]
+
+
+def test_all_spellings_of_an_address_are_one_name(tmp_path: Path) -> None:
+    here, there = Location.parse(str(tmp_path)), Location.parse("s3a://bucket/table")
+    assert {names_of(each, here)[0] for each in OUTSIDE} == {"/src/a b"}
+    assert {names_of(each.format(tmp_path), here)[0] for each in INSIDE} == {"x"}
+    assert {names_of(each, there)[0] for each in STORED} == {"x"}
+    assert names_of("file:/src/a%2520b", here) == ["/src/a%20b"], "decoded once"
 
 
 def test_a_new_deletion_vector_is_another_file_of_the_same_path(tmp_path: Path) -> None:
@@ -275,6 +308,7 @@ def test_nothing_is_judged_after_a_damaged_commit() -> None:
         foreign(3, "WRITE"),
     ]
     assert [each for commit in commits for each in active.follow(commit, CommitName.of(commit))] == []
+    assert active.removed_twice == []
     assert list(active.differences({"b": ["b"]})) == []
     assert [each.problem for each in active.differences({"b": ["b"], "a": ["a"]})] == [Problem.SNAPSHOT_MISMATCH]
 

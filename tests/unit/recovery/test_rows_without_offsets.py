@@ -265,3 +265,6 @@ def test_rows_whose_offsets_are_elsewhere_are_not_taken_back(
     assert offsets(*told, version) == 1
     assert "has rows of appId other, no offsets of which are in this table" in capsys.readouterr().err
     assert {row["v"] for row in ours.read("v")} == {1, 2, 100, 200}
+    DeltaTable(ours.table).restore(version)  # by hand, as the message says
+    ours.write(2, [{"v": 3}])
+    assert offsets(*told, DeltaTable(ours.table).version() - 1) == 0, "what is taken back already is not in the way"

@@ -91,6 +91,8 @@ def test_the_record_that_an_error_names_is_a_click_away(query: Query, where: str
 
     assert record(error, "topic") == "/topics/topic/messages?partition=0&begin=offset&at=7"
     assert record(error, "another") == ""
+    quoted = f"{error}: 'topic another, partition 0, at offset 1'"
+    assert record(quoted, "topic", "another") == record(error, "topic")
     assert record(error.replace("topic topic", "topic another"), "topic", "another") == ""
 
 
@@ -101,7 +103,8 @@ def test_a_topic_that_a_query_reads_and_that_is_not_there(query: Query) -> None:
     assert "read by query app" in need.why
     assert needs(replace(seen, cluster=cluster_of("topic"))) == []
     assert needs(replace(seen, cluster=ClusterState())) == []  # not looked at yet
-    assert needs(replace(seen, now_ms=seen.now_ms + PAST_MS)) == []  # a checkpoint that is kept for nothing
+    late = replace(seen_of(query, run=RunState.IDLE, later_ms=PAST_MS), cluster=cluster_of("another"))
+    assert needs(late) == []  # a checkpoint that is kept for nothing
 
 
 def test_a_stopped_query_does_not_go_on_in_a_broken_table(query: Query) -> None:
