@@ -367,7 +367,7 @@ class Auditor:
         self._tally.changes += 1
         if change.kind is ChangeKind.RESTORE:
             self._undo_halves(change.to_version, name, with_offsets=True)
-            self.files.undo(change.to_version)
+            self.files.restored(name.version, change.to_version)
             agreeing = change.app_ids | _unmoved_since(change.to_version, self._chains.values())
             self._findings.add_all(self._rows.restored(change.to_version, agreeing, name))
         wanted = change.transactions()
@@ -421,7 +421,7 @@ class Auditor:
             self._move_manually(txn_id, to, name)
         if commit.entry.operation == "RESTORE":
             self._note_restore(commit.entry.restored_to, name)
-            self.files.undo(commit.entry.restored_to)
+            self.files.restored(commit.version, commit.entry.restored_to)
         elif commit.entry.own in (None, OwnCommit.BATCH_WRITE) and commit.removed_files:
             self._findings.add_all(self._rows.removed(commit.removed_files, name))
         if commit.entry.clone is not None:

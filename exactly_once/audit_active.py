@@ -28,16 +28,24 @@ class ActiveFiles:
     """Files that are not in the table any more; unless all files are known."""
     _knows_all: bool = False
     _again: list[tuple[int, Finding]] = field(default_factory=list)
-    """Commits that removed files a second time, unless a later one has undone them, as `sparkonce compact` does."""
+    """Commits that removed files a second time."""
+    _restores: list[tuple[int, int]] = field(default_factory=list)
+    """Commits that restored a version, and which; `sparkonce compact` undoes a merge that came late so."""
 
     @property
     def removed_twice(self) -> list[Finding]:
         """The commits, still in force, that removed files which were not in the table any more."""
-        return [finding for _, finding in self._again]
+        found, newest = list[Finding](), float("inf")
+        for version, target in [*reversed(self._restores), (-1, -1)]:
+            if version <= newest:
+                found += [each for at, each in self._again if version < at <= newest]
+                newest = target
+        return found
 
-    def undo(self, target: int | None) -> None:
-        """Forget what commits after a version (None: all) did wrong: a restore to it has undone them."""
-        self._again = [each for each in self._again if target is not None and each[0] <= target]
+    def restored(self, version: int, target: int | None) -> None:
+        """Note a commit that restored a version; nothing is taken for undone if it is not known which (None)."""
+        if target is not None:
+            self._restores.append((version, target))
 
     def follow(self, commit: LogCommit, name: CommitName) -> list[Finding]:
         """Apply the next commit; return what is wrong with it, but for `removed_twice`."""

@@ -94,7 +94,7 @@ def _check_offsets_are_here(entries: Sequence[CommitEntry], version: int, app_id
         if each is None:
             continue
         if (restored := _restored_to(each)) is not None:
-            at = restored
+            at = min(at, restored)  # a log that lies has no end otherwise
         batch = each.batch
         if batch is not None and Writes.ROWS in batch.writes and batch.record.app_id not in app_ids:
             raise RecoveryError(

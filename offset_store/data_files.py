@@ -53,7 +53,7 @@ def places(location: Location, storage_options: Mapping[str, str]) -> Callable[[
     """Return a function from a file's name, as `sizes_of` takes it, to its file system and the path there.
 
     Raises:
-        OSError, ValueError: if the table's file system cannot be reached; from the function: if another one cannot.
+        OSError, ValueError: if the table's file system cannot be reached; from the function: if another store cannot.
     """
     filesystem, root = table_filesystem(location, storage_options)
 
@@ -67,22 +67,16 @@ def places(location: Location, storage_options: Mapping[str, str]) -> Callable[[
 
 def names_of(path: str, location: Location) -> list[str]:
     """Return what the path of an action may mean, for `sizes_of`: it is a URI, or, by some writers, as it is."""
-    if not needs_names(path):
+    if "%" not in path and not is_outside_table(path):
         return [path]
-    forms = (
-        (path,) if path.lower().startswith("file:") else (unquote(path), path)
-    )  # `Location.parse` decodes the former
+    is_decoded_later = path.lower().startswith("file:")  # by `Location.parse`
+    forms = [path] if is_decoded_later else [unquote(path), path]
     return [*dict.fromkeys(_name(form, location) for form in forms)]
 
 
 def _name(form: str, location: Location) -> str:
     """Return a path below the table's folder, or an address elsewhere in the one spelling that `Location` has."""
     return str(Location.parse(form)).removeprefix(f"{location}/") if is_outside_table(form) else form
-
-
-def needs_names(path: str) -> bool:
-    """Whether `names_of` returns anything but the path itself."""
-    return "%" in path or is_outside_table(path)
 
 
 def gone_files(location: Location, storage_options: Mapping[str, str], adds: Sequence[Action]) -> list[str]:

@@ -91,7 +91,7 @@ KNOWN: Mapping[str, pa.StructType] = {
 FILE_KINDS = ("add", "remove")
 _BOUNDS = ("minValues", "maxValues")
 _PLAIN = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string)
-"""Types whose every value has JSON, besides numbers and dates that may have none."""
+"""Types whose every value has JSON; floats and dates are checked by value."""
 DROPPED = {"add": {"stats_parsed", "partitionValues_parsed"}, "remove": {"stats", "tags", "stats_parsed"}}
 """Fields of files that are not copied."""
 

@@ -141,8 +141,15 @@ def test_a_merge_that_landed_late_is_named(
     assert found is not None
     assert found.commit is not None
     assert found.commit.version == table.version
+    late = table.version
     DeltaTable(table.path).restore(merged)  # as `sparkonce compact` undoes its own late merge
     assert len(table.rows()) == 30
+    assert errors(table.path) == set()
+    undone = table.version
+    DeltaTable(table.path).restore(late)
+    assert len(table.rows()) == 60
+    assert errors(table.path) == {Problem.REMOVED_TWICE}
+    DeltaTable(table.path).restore(undone)
     assert errors(table.path) == set()
 
 
