@@ -301,6 +301,7 @@ class _Process:
         self._channel, theirs = socket.socketpair()
         command = [
             sys.executable,
+            "-P",  # no module of the current folder
             "-m",
             "sparkonce.broker_lite",
             "--settings-from-stdin",

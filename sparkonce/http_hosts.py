@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 from urllib.parse import urlsplit
 
+_NOT_IN_HOSTS = frozenset("/?#@\\")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -24,6 +25,8 @@ def is_loopback(host: str) -> bool:
 
 def name_in(host: str) -> str:
     """Return the name in a `Host`, "" if it is invalid."""
+    if not _NOT_IN_HOSTS.isdisjoint(host):
+        return ""
     try:
         found = urlsplit(f"//{host}")
         _ = found.port  # raises ValueError here if it is invalid

@@ -16,7 +16,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -336,20 +337,17 @@ def flows_of_new(
     Raises:
         OptionError: as `flows`, if no topic is known.
     """
-    try:
-        return flows(made, existing), existing
-    except OptionError:
-        if not known:
-            raise
-    kept = [topic for topic in existing if topic in known]
-    for topic in existing:
+    accepted, kept = _Accepted(made), []
+    accepted.add([flow for route in made if not route.finds_topics for flow in route.flows([])])
+    for topic in sorted(existing, key=lambda each: each not in known):
         try:
-            if topic not in known:
-                flows(made, [*kept, topic])
-                kept.append(topic)
+            accepted.add([flow for route in made if route.finds_topics for flow in route.flows([topic])])
+            kept.append(topic)
         except OptionError as error:
+            if not known:
+                raise
             _warn_once(topic, str(error))
-    return flows(made, kept), kept
+    return accepted.flows, kept
 
 
 @cache
@@ -359,34 +357,67 @@ def _warn_once(topic: str, why: str) -> None:
 
 def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
     """Return all flows, given the topics that exist. Raises OptionError if two share a name, an appId, or a table."""
-    topics = list(existing)
-    found = [flow for route in made for flow in route.flows(topics)]
-    by_name: dict[str, Flow] = {}
-    by_app_id: dict[str, Flow] = {}
-    by_place: dict[str, Flow] = {}
-    for flow in found:
-        other = by_name.setdefault(flow.name, flow)
+    accepted, topics = _Accepted(made), list(existing)
+    accepted.add([flow for route in made for flow in route.flows(topics)])
+    return accepted.flows
+
+
+class _Accepted:
+    """Flows that can be side by side."""
+
+    def __init__(self, made: Sequence[Route]) -> None:
+        self.flows: list[Flow] = []
+        self._made = made
+        self._having: dict[tuple[str, str], Flow] = {}
+        """The flows by what each has: a name, an appId, a table, and a place of dead letters."""
+
+    def add(self, new: Sequence[Flow]) -> None:
+        """Add all of these flows, or none. Raises OptionError if two share what only one may have."""
+        having = ChainMap[tuple[str, str], Flow]({}, self._having)
+        for flow in new:
+            place = str(TableName.parse(flow.table)).lower() if flow.table else _real(flow.path or "")
+            _check_is_alone(flow, place, having)
+            _check_checkpoint(flow)
+            _check_dead_letters(flow, place, having, self._made)
+        self._having.update(having.maps[0])
+        self.flows += new
+
+
+def _check_is_alone(flow: Flow, place: str, having: MutableMapping[tuple[str, str], Flow]) -> None:
+    """Reject a name, an appId and a table that another flow has. Raises OptionError."""
+    for kind, own, why in (
+        ("name", flow.name, f"have the name {flow.name!r}, and so one appId: set another name for one of them"),
+        ("appId", flow.app_id, f"have the appId {flow.app_id!r}: set another table_app_id for one"),
+        ("table", place, "write one table: name the topics in one entry, or choose another table for one"),
+    ):
+        other = having.setdefault((kind, own), flow)
         if other is not flow:
-            raise OptionError(
-                f"{flow} and {other} have the name {flow.name!r}, and so one appId: set another name for one of them"
-            )
-        other = by_app_id.setdefault(flow.app_id, flow)
-        if other is not flow:
-            raise OptionError(f"{flow} and {other} have the appId {flow.app_id!r}: set another table_app_id for one")
-        place = str(TableName.parse(flow.table)).lower() if flow.table else _real(flow.path or "")
-        other = by_place.setdefault(place, flow)
-        if other is not flow:
-            raise OptionError(
-                f"{flow} and {other} write one table: name the topics in one entry, or choose another table for one"
-            )
-        _check_checkpoint(flow)
-    _check_dead_letters(found, made)
-    for flow in found:
-        kind, _, letters = flow.sink.get("deadLetters", "").partition(":")
-        rows = by_place.get(_real(letters)) if f"{kind}:" == TABLE else None
-        if rows is not None:
-            raise OptionError(f"{flow}: its dead letters go to the table of {rows}: choose a table of their own")
-    return found
+            raise OptionError(f"{flow} and {other} {why}")
+
+
+def _check_dead_letters(
+    flow: Flow, place: str, having: MutableMapping[tuple[str, str], Flow], made: Iterable[Route]
+) -> None:
+    """Reject dead letters in a topic that is read, which would be made forever, and in a table of rows.
+
+    Raises:
+        OptionError: as said.
+    """
+    kind, _, letters = flow.sink.get("deadLetters", "").partition(":")
+    reading = next((route for route in made if f"{kind}:" == TOPIC and route.reads(letters)), None)
+    if reading is not None:
+        by = letters if reading.pattern is None else f"topics with {reading.pattern.text}"
+        raise OptionError(
+            f"{flow}: its dead letters go to the topic {letters}, which is read itself: {by}. Choose another topic, "
+            "or dead_letters = table:<path>"
+        )
+    rows, giving = None, having.get(("letters", place))
+    if f"{kind}:" == TABLE:
+        having["letters", _real(letters)] = flow
+        rows = having.get(("table", _real(letters)))
+    for one, other in ((flow, rows), (giving, flow)):
+        if one is not None and other is not None:
+            raise OptionError(f"{one}: its dead letters go to the table of {other}: choose a table of their own")
 
 
 def _real(path: str) -> str:
@@ -406,19 +437,6 @@ def _check_checkpoint(flow: Flow) -> None:
             f"{flow}: its checkpoint {flow.checkpoint} is among the table's files, and VACUUM would delete it: set "
             "checkpoint to a folder outside of the tables"
         )
-
-
-def _check_dead_letters(found: Iterable[Flow], made: Iterable[Route]) -> None:
-    """Reject reading topics of dead letters, which would make dead letters forever. Raises OptionError."""
-    for flow in found:
-        place, _, topic = flow.sink.get("deadLetters", "").partition(":")
-        reading = next((route for route in made if f"{place}:" == TOPIC and route.reads(topic)), None)
-        if reading is not None:
-            by = topic if reading.pattern is None else f"topics with {reading.pattern.text}"
-            raise OptionError(
-                f"{flow}: its dead letters go to the topic {topic}, which is read itself: {by}. Choose another topic, "
-                "or dead_letters = table:<path>"
-            )
 
 
 def _pattern(text: str) -> TopicPattern:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -70,7 +70,7 @@ class App:
             if LIVE not in request.query_params:
                 return self._document(page, asked, await run_in_threadpool(look))
             has = request.headers.get("last-event-id", request.query_params[LIVE])
-            name = f"{request.url.path}?{urlencode(sorted(asked.query.items()))}"
+            name = request.scope["path"], tuple(sorted(asked.query.items()))
             events = self.following.follow(name, has, look, page.interval_s)
             try:
                 first = await anext(events)

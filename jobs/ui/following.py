@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable, Hashable
 from dataclasses import dataclass, field
 
 from starlette.concurrency import run_in_threadpool
@@ -19,10 +20,14 @@ from sparkonce.jobs.ui.rendering import Rendered
 
 MAX_FOLLOWERS = 100
 """At the same time; more are asked to retry later."""
+MAX_READING = 16
+"""Pages that are read at once for followers: the other threads, 24 of 40, are left to requests."""
 STILL_THERE_S = 15.0
 """The interval of comments without a change, to detect disconnected followers."""
 RETRY_MS = 500
 """The reconnection delay of a browser."""
+
+_log = logging.getLogger(__name__)
 
 
 class TooManyError(RuntimeError):
@@ -36,6 +41,8 @@ class _Watched:
     now: Rendered | None = None
     followers: int = 0
     task: asyncio.Task[None] | None = None
+    has_ended: bool = False
+    """Whether it is not read any more."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once, at the next change; then replaced."""
 
@@ -49,10 +56,11 @@ class Following:
     """All followed pages; belongs to one event loop, except `stop`."""
 
     def __init__(self) -> None:
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[Hashable, _Watched] = {}
         self._followers = 0
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._reading = asyncio.Semaphore(MAX_READING)
 
     def stop(self) -> None:
         """End all streams; any thread may call it."""
@@ -65,7 +73,9 @@ class Following:
         for each in self._watched.values():
             each.announce()
 
-    async def follow(self, name: str, has: str, look: Callable[[], Rendered], interval_s: float) -> AsyncGenerator[str]:
+    async def follow(
+        self, name: Hashable, has: str, look: Callable[[], Rendered], interval_s: float
+    ) -> AsyncGenerator[str]:
         """Yield events for a follower of page ``name`` that ``has`` a digest. Raises TooManyError beyond the limit."""
         if self._followers >= MAX_FOLLOWERS:
             raise TooManyError(f"{MAX_FOLLOWERS} pages are open: close some")
@@ -89,7 +99,7 @@ class Following:
 
     async def _events(self, watched: _Watched, has: str) -> AsyncGenerator[str]:
         shown: Rendered | None = None
-        while not self._stopped:
+        while not (self._stopped or watched.has_ended):
             changed, now = watched.changed, watched.now
             if now is not None:
                 if now.digest != has:
@@ -102,12 +112,19 @@ class Following:
                     yield ": still there\n\n"
 
     async def _look(self, watched: _Watched, look: Callable[[], Rendered], interval_s: float) -> None:
-        while True:
-            now = await run_in_threadpool(look)
-            if watched.now is None or now.digest != watched.now.digest:
-                watched.now = now
-                watched.announce()
-            await asyncio.sleep(interval_s)
+        try:
+            while True:
+                async with self._reading:
+                    now = await run_in_threadpool(look)
+                if watched.now is None or now.digest != watched.now.digest:
+                    watched.now = now
+                    watched.announce()
+                await asyncio.sleep(interval_s)
+        except Exception:
+            _log.exception("a page cannot be read any more")
+        finally:  # a browser connects again, and sees why
+            watched.has_ended = True
+            watched.announce()
 
 
 def _event(before: Rendered | None, now: Rendered) -> str:

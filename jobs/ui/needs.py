@@ -14,12 +14,18 @@ from urllib.parse import quote
 
 from sparkonce.connectors.lag.runs import RunState
 from sparkonce.exactly_once.audit_report import Verdict
-from sparkonce.jobs.cli.housekeeping.open_transactions import Application, Why
-from sparkonce.jobs.cli.housekeeping.transactions_report import loss_text, meaning, partitions_text
+from sparkonce.jobs.cli.housekeeping.open_transactions import Application
+from sparkonce.jobs.cli.housekeeping.transactions_report import (
+    commands_that_end,
+    loss_text,
+    meaning,
+    partitions_text,
+)
 from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, Known, Pipeline
 from sparkonce.jobs.ui.delta.query_states import BEHIND, FAILED, FENCED, IDLE, RUNNING, STOPPED
 from sparkonce.jobs.ui.delta.tables import TableWatch
+from sparkonce.jobs.ui.kafka.past import HISTORY_S
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, OtherTransaction, TransactionsState
 from sparkonce.jobs.ui.rendering import amount, grouped, lasting
 
@@ -44,7 +50,7 @@ class Severity(IntEnum):
     WRONG = 0
     """Rows are lost or doubled, or what would show that is lost."""
     STOPPED = 1
-    """Nothing is written, or read, until somebody acts."""
+    """Nothing is written, or read, until somebody acts; or nothing is known of it."""
     WAITING = 2
     """Readers wait."""
     BEHIND = 3
@@ -86,6 +92,11 @@ def needs(seen: Seen) -> list[Need]:
     """Return all faults, the worst first."""
     found = [*_tables(seen), *_queries(seen), *_topics(seen), *_transactions(seen), *_groups(seen)]
     return sorted(found, key=lambda each: each.severity)
+
+
+def link_of(pipeline: Pipeline) -> str:
+    """Return the page of a query."""
+    return f"/pipelines/{quote(pipeline.query_id, safe='')}"
 
 
 def _tables(seen: Seen) -> Iterator[Need]:
@@ -130,17 +141,17 @@ def _stop_writers(watch: TableWatch, seen: Seen) -> str:
 
 def _queries(seen: Seen) -> Iterator[Need]:
     for each in seen.pipelines:
-        subject, link = f"Query {each.name}", f"/pipelines/{each.query_id}"
+        subject, link = f"Query {each.name}", link_of(each)
         is_followed = any(other.is_newer and other.is_here for other in each.others)
-        if each.beyond:
-            logs = ", ".join(sorted({row.topic for row in each.beyond}))
-            why = f"The log of {logs} ends before the offset that the query has committed: it was made anew, or cut."
+        gone = "" if is_followed else _gone(each, seen)
+        if gone:
             remedy = "Compare the offsets with the log; Recovery in the documentation has each case."
-            yield Need(Severity.WRONG, subject, "has read what is gone", why, remedy, link, _offsets(each, seen))
+            yield Need(Severity.WRONG, subject, "has read what is gone", gone, remedy, link, _offsets(each, seen))
         if each.state.word == FENCED and not (is_followed and seen.now_ms - (each.last_ms or 0) > PAST_MS):
             remedy = (
                 "Stop one of the two drivers; the one that was not fenced goes on. To go on with this one, stop the "
-                "other, and start this one with a new checkpoint: it begins where the table ends."
+                "other, and start this one with a new checkpoint and the option offsetStore: it begins where the "
+                "table, or the group, ends."
             )
             yield Need(Severity.STOPPED, subject, "was fenced", each.state.why, remedy, link, _offsets(each, seen))
         elif each.state.word == FAILED and not is_followed:
@@ -151,14 +162,36 @@ def _queries(seen: Seen) -> Iterator[Need]:
             waits = f"{amount(each.lag, 'offset')} wait" if each.lag else "how much waits is not known"
             why = f"{each.state.why[0].upper()}{each.state.why[1:]}; {waits}."
             broken = next((sink.watch.name for sink in each.sinks if _is_broken(sink.watch)), None)
-            first = f"Mend table {broken} first. Then start" if broken else "Start"
-            remedy = f"{first} it again{_with_checkpoint(each)}, unless its next run is due: it goes on where it was."
+            first = f"Mend table {broken} first. Then" if broken else ""
+            start = "start" if each.state.is_certain else "see whether its driver is gone. If so, start"
+            remedy = f"{first} {start} it again{_with_checkpoint(each)}, unless its next run is due".lstrip()
+            remedy = f"{remedy[:1].upper()}{remedy[1:]}: it goes on where it was."
             what = "has stopped" if each.state.is_certain else "seems to have stopped"
             yield Need(Severity.STOPPED, subject, what, why, remedy, link)
-        elif each.lag and each.trend > GROWS and (each.lag_s is None or each.lag_s > max(LATE_S, 2 * each.pause_s)):
+        elif each.lag and _grows(each.trend, each.lag_s, each.pause_s):
             why = f"{amount(each.lag or 0, 'offset')} wait, {grouped(each.trend)} more each second."
             remedy = "Give it more cores or partitions; the page of the query shows which partitions lag."
             yield Need(Severity.BEHIND, subject, "falls behind", why, remedy, link)
+
+
+def _grows(trend: float, lag_s: float | None, pause_s: float) -> bool:
+    """Whether a lag that rises between commits and falls with each grows beyond that.
+
+    Without a known age the next record is older than what is remembered of the ends.
+    """
+    return trend > GROWS and (HISTORY_S if lag_s is None else lag_s) > max(LATE_S, 2 * pause_s)
+
+
+def _gone(pipeline: Pipeline, seen: Seen) -> str:
+    """Say which logs are not those that a query has read; empty if none."""
+    if pipeline.beyond:
+        logs = ", ".join(sorted({row.topic for row in pipeline.beyond}))
+        return f"The log of {logs} ends before the offset that the query has committed: it was made anew, or cut."
+    is_left = pipeline.state.word == STOPPED and seen.now_ms - (pipeline.last_ms or 0) > PAST_MS
+    if pipeline.made_anew and not is_left:
+        names = ", ".join(pipeline.made_anew)
+        return f"Topic {names} was deleted and created again since the query has read it: its id is another one."
+    return ""
 
 
 def _missing(seen: Seen) -> dict[str, list[str]]:
@@ -197,7 +230,9 @@ def _topics(seen: Seen) -> Iterator[Need]:
             what = f"has {amount(topic.without_leader, 'partition')} without a leader"
             why = "All brokers that could lead them are down, or have failed disks."
             remedy = "Start these brokers; until then nobody reads or writes these partitions."
-            yield Need(Severity.STOPPED, f"Topic {topic.name}", what, why, remedy, f"/topics/{topic.name}")
+            yield Need(
+                Severity.STOPPED, f"Topic {topic.name}", what, why, remedy, f"/topics/{quote(topic.name, safe='')}"
+            )
 
 
 def _transactions(seen: Seen) -> Iterator[Need]:
@@ -208,34 +243,48 @@ def _transactions(seen: Seen) -> Iterator[Need]:
     for other in seen.transactions.others:
         held_back = _held_back(other, seen.cluster)
         if seen.now_ms - other.started_ms >= HUNG_MS and held_back:
-            left_s = max(other.started_ms + other.timeout_ms - seen.now_ms, 0) / 1000
-            remedy = (
-                "If its producer has died, its next start with this transactional id ends the transaction at once; "
-                f"Kafka aborts it in {lasting(left_s)}. To abort it before: kafka-transactions.sh abort, with the "
-                f"start offset that this shows for producer {other.producer_id}:"
-            )
-            open_for, where = lasting((seen.now_ms - other.started_ms) / 1000), partitions_text(other.partitions)
+            open_for, where = _whole((seen.now_ms - other.started_ms) / 1000), partitions_text(other.partitions)
             why = f"Readers of committed records have waited for it in {where} for {open_for}."
-            (topic, partition), subject = held_back, f"Transaction {other.transactional_id}"
-            where = f"--topic {shlex.quote(topic)} --partition {partition}"
-            command = f"kafka-transactions.sh --bootstrap-server {seen.servers} describe-producers {where}"
-            yield Need(Severity.WAITING, subject, "is left open", why, remedy, "/transactions", (command,))
+            remedy, commands = _of_a_producer(other, held_back, seen)
+            subject = f"Transaction {other.transactional_id}"
+            yield Need(Severity.WAITING, subject, "is left open", why, remedy, "/transactions", commands)
+
+
+def _of_a_producer(other: OtherTransaction, held_back: tuple[str, int], seen: Seen) -> tuple[str, tuple[str, ...]]:
+    """Return how a producer's transaction ends, and a command if Kafka has not ended it in time.
+
+    An abort by hand (KIP-664) is of one partition, past the coordinator: if the producer still lives and commits, the
+    rows of the other partitions are visible.
+    """
+    first = "If its producer has died, its next start with this transactional id ends the transaction at once"
+    left_s = (other.started_ms + other.timeout_ms - seen.now_ms) / 1000
+    if left_s > -HUNG_MS / 1000:
+        return f"{first}; or else Kafka aborts it in {_whole(max(left_s, 0))}.", ()
+    topic, partition = held_back
+    where = f"--topic {shlex.quote(topic)} --partition {partition}"
+    remedy = (
+        f"{first}. Kafka should have aborted it {_whole(-left_s)} ago. To abort it in each of its partitions by hand: "
+        f"kafka-transactions.sh abort, with the start offset that this shows for producer {other.producer_id}:"
+    )
+    return remedy, (f"kafka-transactions.sh --bootstrap-server {seen.servers} describe-producers {where}",)
+
+
+def _whole(seconds: float) -> str:
+    """Format a duration without a fraction that changes while somebody reads it."""
+    return lasting(seconds) if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _ours(application: Application, is_at_work: bool, seen: Seen) -> Iterator[Need]:
     subject, last = f"Transactions of appId {application.app_id}", application.decisions.last
-    common = f"--bootstrap-servers {seen.servers} --app-id {shlex.quote(application.app_id)}"
+    commands = commands_that_end(application, seen.servers)
     if application.is_hurt and last is not None:
         why = loss_text(application.app_id, last, application)
-        command = f"sparkonce transactions finish {common} --accept"
-        yield Need(Severity.WRONG, subject, "were aborted", f"{why}.", "", "/transactions", (command,))
+        yield Need(Severity.WRONG, subject, "were aborted", f"{why}.", "", "/transactions", commands)
         return
     old = [each for each in application.open if seen.now_ms - each.found.started_ms >= HUNG_MS]
     if not old or is_at_work:
         return
-    action = "abort" if all(each.why is Why.UNDECIDED for each in old) else "finish"
-    commands = (f"sparkonce transactions {action} {common}",)
-    remedy = "Start the query again, which ends them; or end them by hand."
+    remedy = "Start the query again, which ends them" + ("; or end them by hand." if commands else ".")
     why = f"Readers of committed records wait: {meaning(old[0].why, application)}."
     yield Need(Severity.WAITING, subject, "are left open", why, remedy, "/transactions", commands)
 
@@ -259,10 +308,13 @@ def _groups(seen: Seen) -> Iterator[Need]:
         link = f"/groups/one?id={quote(group.group_id, safe='')}"
         if lag.beyond:
             why = f"{amount(lag.beyond, 'log')} ends before the committed offset: a topic was made anew, or cut."
-            remedy = "Move the group to an offset that the log has; its page can do that."
+            remedy = (
+                "Stop its consumers, and move it to an offset that the log has; its page can do that if these pages "
+                "were started with --allow-changes."
+            )
             yield Need(Severity.WRONG, subject, "has read what is gone", why, remedy, link)
-        elif lag.offsets and group.trend > GROWS and (lag.seconds is None or lag.seconds > LATE_S):
-            is_empty = group.state.lower() == "empty"
+        elif lag.offsets and _grows(group.trend, lag.seconds, 0.0 if group.is_empty else group.pause_s):
+            is_empty = group.is_empty
             why = f"{amount(lag.offsets, 'offset')} wait{_where(group)}, {grouped(group.trend)} more each second"
             why += ", and no member reads them." if is_empty else "."
             remedy = "Start its consumers." if is_empty else "Add members, up to one for each partition."

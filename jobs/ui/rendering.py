@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -93,7 +95,7 @@ def moment(ms: float | None) -> str:
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
     except (OverflowError, ValueError):
-        return f"{ms:.0f} ms"
+        return f"{ms} ms"
 
 
 def lasting(seconds: float | None) -> str:
@@ -104,6 +106,11 @@ def lasting(seconds: float | None) -> str:
         if seconds >= size * 1.5:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def rate(per_second: float | None) -> str:
+    """Format a rate, with a digit where it is small: it is 0 only where nothing comes."""
+    return grouped(per_second, 1 if per_second and abs(per_second) < 10 else 0)
 
 
 def took(seconds: float) -> str:
@@ -131,7 +138,10 @@ def _environment() -> Environment:
         "bytes": show_bytes,
         "grouped": grouped,
         "lasting": lasting,
+        "in_path": partial(quote, safe=""),
         "moment": moment,
+        "rate": rate,
+        "shell": lambda text: shlex.quote(str(text)),
         "took": took,
     }
     return made
@@ -145,9 +155,19 @@ def render(template: str, data: Mapping[str, Any], status: int = 200) -> Rendere
     parts: dict[str, str] = {}
     token = _parts.set(parts)
     try:
-        return Rendered(_ENVIRONMENT.get_template(template).render(data), parts, status)
+        frame = _encodable(_ENVIRONMENT.get_template(template).render(data))
+        return Rendered(frame, {name: _encodable(html) for name, html in parts.items()}, status)
     finally:
         _parts.reset(token)
+
+
+def _encodable(html: str) -> str:
+    """Return HTML that a response can hold: names of files that are not UTF-8 have escapes."""
+    try:
+        html.encode()
+    except UnicodeEncodeError:
+        return html.encode(errors="backslashreplace").decode()
+    return html
 
 
 def document(**values: Any) -> str:

@@ -13,20 +13,22 @@ _T = TypeVar("_T")
 class ResultCache:
     """The most recently used results; any thread may use it. Two threads may compute the same result twice."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, most_characters: int) -> None:
+        """Keep ``most`` results, of so many characters together."""
+        self._most, self._left = most, most_characters
         self._lock = threading.Lock()
-        self._results: OrderedDict[Hashable, object] = OrderedDict()
+        self._results: OrderedDict[Hashable, tuple[object, int]] = OrderedDict()
 
-    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return the result for ``key``, computed now if it is missing."""
+    def get(self, key: Hashable, make: Callable[[], _T], size: Callable[[_T], int]) -> _T:
+        """Return the result for ``key``, computed now if it is missing; ``size`` counts its characters."""
         with self._lock:
             if key in self._results:
                 self._results.move_to_end(key)
-                return cast("_T", self._results[key])
+                return cast("_T", self._results[key][0])
         made = make()
         with self._lock:
-            self._results[key] = made
-            while len(self._results) > self._most:
-                self._results.popitem(last=False)
+            self._left += self._results.pop(key, (None, 0))[1] - size(made)
+            self._results[key] = made, size(made)
+            while self._results and (len(self._results) > self._most or self._left < 0):
+                self._left += self._results.popitem(last=False)[1][1]
         return made

@@ -6,9 +6,11 @@ Folders are searched again each time, since a query may create its table and che
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from sparkonce.jobs.ui.kafka.past import Trends
 from sparkonce.jobs.ui.kafka.readers import Topics
 from sparkonce.jobs.ui.kafka.subjects import Subjects
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
+from sparkonce.jobs.ui.rendering import amount
 from sparkonce.jobs.ui.result_cache import ResultCache
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ MAX_DEPTH = 4
 """The maximal depth of tables and checkpoints in a folder."""
 MAX_SCREENS = 32
 """The number of cached pages of messages."""
+MAX_CHARACTERS = 16 << 20
+"""Of the cached pages of messages together."""
 MAX_FOLDERS = 5000
 """The maximal number of folders searched."""
 
@@ -59,12 +64,14 @@ class Site:
         self.own = own
         self.cluster = ClusterWatch(given.kafka) if given.kafka else None
         self.delta = TableWatches(given.storage)
-        self.screens = ResultCache(MAX_SCREENS)
+        self.screens = ResultCache(MAX_SCREENS, MAX_CHARACTERS)
         self.concluded: PacedResults[Any] = PacedResults()
         """What a page concludes from all tables and checkpoints, by a name."""
         self.lags = Trends()
         """The lags of queries."""
         self.subjects = Subjects(given.registry, self.cluster.options if self.cluster else {})
+        self._is_searched = True
+        """Whether all folders were searched the last time."""
         self._topics = Topics(self.cluster.options if self.cluster else {}, given.registry)
 
     def messages(self, topic: str) -> AbstractContextManager[Messages]:
@@ -82,13 +89,17 @@ class Site:
         """Return the locations of all tables."""
         return list(dict.fromkeys([*self.given.tables, *self._found("_delta_log")]))
 
-    def watches(self) -> tuple[list[TableWatch], int]:
-        """Return the followed tables, and how many more there are."""
+    def watches(self) -> tuple[list[TableWatch], str]:
+        """Return the followed tables, and what is left out, in words; empty if nothing is."""
         places = self.tables()
         names, watches = names_of(places), [self.delta.at(place) for place in places[:MAX_TABLES]]
         for watch in watches:
             watch.name = names[watch.place]
-        return watches, max(len(places) - MAX_TABLES, 0)
+        more = max(len(places) - MAX_TABLES, 0)
+        left_out = f"{amount(more, 'more table')} {'is' if more == 1 else 'are'} left out. " if more else ""
+        if not self._is_searched:
+            left_out += f"Only the first {MAX_FOLDERS:,} folders in {self.given.folder} were searched for tables."
+        return watches, left_out.strip()
 
     def checkpoints(self) -> list[str]:
         """Return the locations of all checkpoints of streaming queries."""
@@ -98,15 +109,16 @@ class Site:
         """Return the folders below ours that contain all these names."""
         if self.given.folder is None:
             return []
-        return sorted(path for path, inside in _folders(str(self.given.folder)) if set(names) <= inside)
+        folders = list(islice(_folders(str(self.given.folder)), MAX_FOLDERS + 1))
+        self._is_searched = len(folders) <= MAX_FOLDERS
+        return sorted(path for path, inside in folders[:MAX_FOLDERS] if set(names) <= inside)
 
 
 def _folders(root: str) -> Iterator[tuple[str, set[str]]]:
-    """Yield folders and their contents; those inside a table or a checkpoint are skipped."""
-    waiting, looked = [(root, 0)], 0
-    while waiting and looked < MAX_FOLDERS:
-        path, depth = waiting.pop()
-        looked += 1
+    """Yield folders and their contents, the upper ones first; those inside a table or a checkpoint are skipped."""
+    waiting = deque([(root, 0)])
+    while waiting:
+        path, depth = waiting.popleft()
         try:
             with os.scandir(path) as entries:
                 here = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}

@@ -17,6 +17,7 @@ from sparkonce.jobs.ui import needs
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import check_accessible, create_topic, produce
+from tests.unit.sink import query_by_hand
 from tests.unit.sink.query_by_hand import Query
 
 
@@ -34,6 +35,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where queries note how they ended
     monkeypatch.setattr(needs, "HUNG_MS", 0)
     monkeypatch.setattr(needs, "LATE_S", 0.0)
+    monkeypatch.setattr(query_by_hand, "TP", query_by_hand.TP._replace(topic_id=""))  # the brokers choose one
     folder = tmp_path / "data"
     folder.mkdir()
     with EmbeddedBroker() as broker:
@@ -79,7 +81,7 @@ def test_each_fault_is_named_with_its_remedy(system: System, page: Page) -> None
     expect(found).to_contain_text(f"sparkonce audit {broken.table}")
     expect(found).to_contain_text("Transaction left-open is left open. Readers of committed records have waited")
     expect(found).to_contain_text("its next start with this transactional id ends the transaction at once")
-    expect(found).to_contain_text("describe-producers --topic topic --partition 0")
+    expect(found).to_contain_text("or else Kafka aborts it in")
     behind = found.get_by_text("Group billing falls behind.")
     while not behind.is_visible():
         produce(system.servers, "lagging", [b"more"] * 200)
@@ -102,6 +104,21 @@ def test_a_topic_names_the_queries_that_read_it(system: System, page: Page) -> N
     page.locator("#facts").get_by_role("link", name="topic", exact=True).click()
     expect(page.locator("#q-a")).to_contain_text("running")
     check_accessible(page)
+
+
+def test_what_somebody_selects_stays_until_it_was_copied(system: System, page: Page) -> None:
+    broken = made(system.folder, "broken")
+    next(broken.table.rglob("*.parquet")).unlink()
+    page.goto(system.ui.url)
+    found = page.locator("#needs")
+    expect(found.get_by_role("button", name="Copy")).to_be_visible()
+    found.locator("pre").first.select_text()
+    Runs().note("broken", RunState.FAILED, "PoisonError: late news")
+    expect(page.locator("tbody tr").first).to_contain_text("failed")
+    assert "sparkonce audit" in page.evaluate("getSelection().toString()")
+    expect(found).not_to_contain_text("late news")
+    page.evaluate("getSelection().removeAllRanges()")
+    expect(found).to_contain_text("late news")
 
 
 def test_tables_sort_and_stay_sorted(system: System, page: Page) -> None:

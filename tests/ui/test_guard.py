@@ -51,7 +51,21 @@ def test_no_page_has_a_script_or_a_style_of_its_own(open_ui: UiServer) -> None:
         assert not re.search(r"<script(?! src=\"/static/)|<style|style=|onclick=|https?://", text)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::2]", "[", "a]b"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "",
+        "127.0.0.1.evil.example",
+        "[::2]",
+        "[",
+        "a]b",
+        "127.0.0.1/x?",
+        "127.0.0.1#x",
+        "x@127.0.0.1",
+    ],
+)
 def test_a_name_that_is_not_ours_is_refused(open_ui: UiServer, host: str) -> None:
     response, text = ask(open_ui, headers={"Host": host})
     assert response.status == 400

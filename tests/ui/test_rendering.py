@@ -4,7 +4,7 @@ import pytest
 from jinja2 import DictLoader
 
 from sparkonce.jobs.ui import rendering
-from sparkonce.jobs.ui.rendering import Rendered, render
+from sparkonce.jobs.ui.rendering import Rendered, rate, render
 
 TEMPLATE = (
     "<h1>{{ title }}</h1>{% for name, value in rows.items() %}"
@@ -24,6 +24,14 @@ def rendered(title: str = "t", **rows: str) -> Rendered:
 def test_the_whole_has_all_parts_and_escapes_them() -> None:
     made = rendered(a="1", b='<"')
     assert made.whole == '<h1>t</h1><p id="a" class="1">1</p><p id="b" class="&lt;&#34;">&lt;&#34;</p>'
+
+
+def test_names_of_files_that_are_not_utf8_are_escaped() -> None:
+    assert rendered("\udcff", a="\udcfe").whole == '<h1>\\udcff</h1><p id="a" class="\\udcfe">\\udcfe</p>'
+
+
+def test_a_rate_is_none_only_where_nothing_comes() -> None:
+    assert [rate(each) for each in (None, 0.0, 0.3, -4.0, 12.4)] == ["\N{EN DASH}", "0", "0.3", "-4.0", "12"]
 
 
 def test_only_the_parts_that_differ_are_sent() -> None:

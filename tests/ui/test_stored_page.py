@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import closing
+from html import unescape
 from pathlib import Path
+from urllib.parse import urlencode
 
+import pytest
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import expect
 
@@ -46,6 +50,20 @@ def test_a_page_that_may_not_change_offsets_says_so(tmp_path: Path, browser_page
         page.get_by_role("button", name="Show what would change").click()
         expect(page.locator("p.said")).to_contain_text("start them with --allow-changes")
         expect(page.get_by_role("button", name="Move it")).to_have_count(0)
+
+
+def test_no_module_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table.create(tmp_path / "orders")
+    table.batches(1)
+    (tmp_path / "argparse.py").write_text("raise SystemExit('this is not the standard library')")
+    monkeypatch.chdir(tmp_path)
+    path = f"/tables/{key_of(str(table.path))}/offsets"
+    with closing(Site(Given(folder=tmp_path))) as site, UiServer(site) as ui:
+        key = unescape(re.findall('<option value="([^"]+)"', ask(ui, path)[1])[0])
+        form = urlencode({"action": "plan", "key": key, "to": "offset", "at": "5"})
+        response, text = ask(ui, path, "POST", {"Origin": ui.url.rstrip("/")}, form)
+    assert response.status == 200
+    assert "start them with --allow-changes" in text
 
 
 def test_a_form_about_a_table_that_is_gone_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import pyarrow.compute as pc
@@ -53,7 +54,7 @@ def growth(log: DeltaLog, state: TableState) -> Iterator[Finding]:
         yield warning(
             "table",
             f"{log.location} has {files:,} files of {size / files / 1000:,.0f} kB on average",
-            f"Merge them: sparkonce compact {log.location}",
+            f"Merge them: sparkonce compact {shlex.quote(str(log.location))}",
         )
 
 

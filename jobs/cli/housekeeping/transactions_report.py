@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from sparkonce.connectors.kafka_sink.transactions import Partition
@@ -86,18 +87,18 @@ def loss_text(app_id: str, decision: Decision, application: Application) -> str:
     if application.settlement is Settlement.UNDO:
         return (
             f"{share} are in transactions that were aborted after they were decided; nothing of the batch is visible. "
-            f"The next start of the query, or sparkonce transactions finish --app-id {app_id}, takes the decision "
-            "back, and the batch is written again"
+            f"The next start of the query, or sparkonce transactions finish --app-id {shlex.quote(app_id)}, takes the "
+            "decision back, and the batch is written again"
         )
     if application.settlement is Settlement.UNKNOWN:
         return (
             f"{share} are in transactions that Kafka no longer knows, so whether they were committed is unknown. "
             f"If the topic __transaction_state was lost, they may stay open for ever, and {HANGING}. "
-            f"Look into the output; sparkonce transactions finish --app-id {app_id} --accept goes on"
+            f"Look into the output; sparkonce transactions finish --app-id {shlex.quote(app_id)} --accept goes on"
         )
     return (
         f"{share} are lost: their transactions were aborted after they were decided, and the other rows are visible. "
-        f"sparkonce transactions finish --app-id {app_id} --accept continues without them"
+        f"sparkonce transactions finish --app-id {shlex.quote(app_id)} --accept continues without them"
     )
 
 
@@ -130,7 +131,7 @@ def _decision_lines(application: Application) -> list[str]:
     elif not application.count(Fate.WAITS):
         lines.append(
             "  all of it is committed; the next start of the query, or sparkonce transactions finish --app-id "
-            f"{application.app_id}, notes that"
+            f"{shlex.quote(application.app_id)}, notes that"
         )
     return lines
 
@@ -165,6 +166,16 @@ def _open_row(application: Application, each: OpenTransaction, now_ms: int) -> l
     ]
 
 
+def commands_that_end(application: Application, servers: str) -> tuple[str, ...]:
+    """Return the command that ends what is open: what was decided is finished first, what was not is aborted."""
+    common = f"--bootstrap-servers {shlex.quote(servers)} --app-id {shlex.quote(application.app_id)}"
+    if application.unfinished is not None:
+        return (f"sparkonce transactions finish {common}{' --accept' if application.is_hurt else ''}",)
+    if any(each.why in (Why.UNDECIDED, Why.DECIDING) for each in application.open):
+        return (f"sparkonce transactions abort {common}",)
+    return ()
+
+
 def left_ms(each: OpenTransaction, now_ms: int) -> int:
     """Return how long Kafka waits until it aborts the transaction."""
     return max(0, each.found.started_ms + each.found.timeout_ms - now_ms)
@@ -186,12 +197,12 @@ def meaning(why: Why, application: Application) -> str:
         case Why.DECIDED:
             return (
                 "to be committed, by the driver if it runs, by the next start of the query if not, or by sparkonce "
-                f"transactions finish --app-id {app_id}"
+                f"transactions finish --app-id {shlex.quote(app_id)}"
             )
         case Why.UNDECIDED:
             return (
                 "the batch is running, or its driver has died; then the next start of the query aborts it, or "
-                f"sparkonce transactions abort --app-id {app_id}, or Kafka when no time is left"
+                f"sparkonce transactions abort --app-id {shlex.quote(app_id)}, or Kafka when no time is left"
             )
         case Why.DECIDING:
             return (

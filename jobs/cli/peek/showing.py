@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sparkonce.jobs.cli.peek.decoding import Cell, Decoded, Form, document, guessed, iso
 
@@ -137,13 +138,29 @@ def about(each: Decoded) -> Iterator[str]:
 
 def value_lines(value: Cell) -> Iterator[str]:
     """Yield the lines of a value, as indented JSON."""
+    yield from value_text(value).split("\n")
+
+
+def value_text(value: Cell, most: int | None = None) -> str:
+    """Return a value in lines, as indented JSON; with ``most`` no more than is sure to have so many characters."""
     if value.form is Form.TREE:
-        text = json.dumps(value.content, ensure_ascii=False, indent=2)
+        text = indented(value.content, most)
     elif value.form is Form.TEXT:
         text = _told_apart(value.content)
     else:
         text = one_line(value)
-    yield from (safe(line) for line in _LINE_END.split(text))
+    return "\n".join(safe(line) for line in _LINE_END.split(text))
+
+
+def indented(content: Any, most: int | None = None) -> str:
+    """Return a value as indented JSON, which may be a thousand times as long as it is; with ``most``, its beginning."""
+    parts, length = list[str](), 0
+    for part in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(content):
+        parts.append(part)
+        length += len(part)
+        if most is not None and length > most:
+            break
+    return "".join(parts)
 
 
 def as_json(each: Decoded, topic: str) -> str:

@@ -5,14 +5,15 @@ The same five as on Spark's page of a streaming query, as far as commits and che
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparkonce.jobs.shared import drawing
 from sparkonce.jobs.shared.arguments import show_bytes
 from sparkonce.jobs.ui.delta.checkpoints import CheckpointState
-from sparkonce.jobs.ui.rendering import grouped, took
-from sparkonce.offset_store.record import CommittedBatch, Writes
+from sparkonce.jobs.ui.rendering import grouped, rate, took
+from sparkonce.offset_store.record import CommittedBatch, PartitionKey, Writes
 
 NEWEST = 60
 """The number of batches to show."""
@@ -50,16 +51,18 @@ class Chart:
 
 def figures(commits: Iterable[CommittedBatch], checkpoint: CheckpointState | None) -> list[BatchFigures]:
     """Return the newest batches of one query, oldest first."""
-    found: dict[int, BatchFigures] = {}
+    found, moved = dict[int, BatchFigures](), defaultdict[int, dict[PartitionKey, int]](dict)
     for commit in commits:
         batch = found.setdefault(commit.record.batch_id, BatchFigures(commit.record.batch_id))
         if Writes.OFFSETS in commit.writes:
-            batch.offsets += sum(extent.end - extent.start for extent in commit.record.moved.values())
+            # Once for each partition: a table of dead letters has the offsets of the rows' table again.
+            moved[batch.batch_id] |= {key: each.end - each.start for key, each in commit.record.moved.items()}
         counts = commit.record.counts
         if Writes.ROWS in commit.writes and counts is not None:
             batch.rows = (batch.rows or 0) + counts.rows + counts.dead_letters
             batch.written_bytes = (batch.written_bytes or 0) + counts.written_bytes
     for batch_id, batch in found.items():
+        batch.offsets = sum(moved[batch_id].values())
         if checkpoint is not None and batch_id in checkpoint.planned and batch_id in checkpoint.done:
             batch.took_s = max(checkpoint.done[batch_id] - checkpoint.planned[batch_id], 0) / 1000
     return sorted(found.values(), key=lambda each: each.batch_id)[-NEWEST:]
@@ -69,7 +72,7 @@ def charts(batches: Sequence[BatchFigures]) -> list[Chart]:
     """Return a chart of each figure that some batch has."""
     shown: Sequence[tuple[str, Callable[[BatchFigures], float | None], Callable[[float], str]]] = (
         ("Offsets in a batch", lambda each: each.offsets, grouped),
-        ("Offsets processed a second", lambda each: each.per_second, grouped),
+        ("Offsets processed a second", lambda each: each.per_second, rate),
         ("Batch duration", lambda each: each.took_s, took),
         ("Rows written", lambda each: each.rows, grouped),
         ("Bytes written", lambda each: each.written_bytes, lambda size: show_bytes(int(size))),

@@ -46,6 +46,8 @@ BUDGET_S = 0.25
 _WRONG = frozenset(problem for problem in Problem if problem.is_error)
 FILES_EVERY_S, REMOTE_FILES_EVERY_S = 2.0, 60.0
 """The least time between two looks at the data files, in a folder and in an object store; it grows with their cost."""
+SLOW_S = 1.0
+"""What fails after so long, as a store that does not answer, is tried again after a pause: other tables wait for it."""
 MAX_FILES = 1_000_000
 """Data files whose commits are known; those of later commits are found nowhere."""
 MAX_COVERED = 100
@@ -175,18 +177,34 @@ class FollowedTable:
         self.lock = threading.RLock()
         """Held by readers of `reading`."""
         self._reading: Reading | None = None
+        self._failed: tuple[float, Exception] | None = None
+        """Until when the table is not tried again, by the monotonic clock, and why."""
 
     def look(self, budget_s: float | None = None) -> AuditState:
         """Read commits for ``budget_s`` (None: the table's own); return the state. Raises OffsetStoreError."""
         with self.lock:
-            reading = self._follow()
-            if not reading.is_at_end or reading.audit is None:
-                self._read_on(reading, time.monotonic() + (self.budget_s if budget_s is None else budget_s))
-            is_due = not reading.look_at_s or (budget_s != 0 and time.monotonic() >= reading.look_at_s)
-            if reading.is_at_end and is_due:
-                self._look_for_files(reading)
-            assert reading.audit is not None
-            return reading.audit
+            began_s = time.monotonic()
+            if self._failed is not None and began_s < self._failed[0]:
+                raise self._failed[1].with_traceback(None)
+            try:
+                found = self._looked(budget_s)
+            except (OffsetStoreError, OSError, ValueError) as error:
+                ended_s = time.monotonic()
+                if ended_s - began_s >= SLOW_S:
+                    self._failed = ended_s + PAUSE * (ended_s - began_s), error
+                raise
+            self._failed = None
+            return found
+
+    def _looked(self, budget_s: float | None) -> AuditState:
+        reading = self._follow()
+        if not reading.is_at_end or reading.audit is None:
+            self._read_on(reading, time.monotonic() + (self.budget_s if budget_s is None else budget_s))
+        is_due = not reading.look_at_s or (budget_s != 0 and time.monotonic() >= reading.look_at_s)
+        if reading.is_at_end and is_due:
+            self._look_for_files(reading)
+        assert reading.audit is not None
+        return reading.audit
 
     @property
     def known(self) -> AuditState | None:

@@ -8,9 +8,12 @@ shown; of a query without a known checkpoint, only what it has committed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
+from typing import TypeVar
 
 from sparkonce.connectors.lag.runs import Run, Runs
 from sparkonce.connectors.lag.state import Slot
@@ -39,11 +42,18 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.offsets import OffsetRange, lag, total_lag
 from sparkonce.offset_store.record import CommittedBatch, PartitionKey
 
-FIRST_LOOKS_S = 0.4
-"""How long one call opens new tables, so that a page is there soon; the next calls open the rest."""
+_T = TypeVar("_T")
+Past = Callable[[str, int], tuple[tuple[float, int], ...]]
+
+LOOKS_S = 0.4
+"""How long one call opens tables and looks for data files, so that a page is there soon; the next calls do the rest."""
 
 ORDER = FAILED, FENCED, BEHIND, RUNNING, STOPPED, IDLE
 """Of states on the page."""
+GOING = RUNNING, BEHIND, IDLE
+"""States of a query that goes on, if they are certain."""
+MAX_OTHERS = 50
+"""The number of other queries with an appId that are told, the most recent ones."""
 NAMES = 3
 """How many of its appIds name a query that writes many tables."""
 
@@ -61,6 +71,18 @@ class EndOffsets:
     at_ms: int = 0
     age_s: Callable[[str, int, int], float | None] = lambda *_: None
     """Receives the topic's name, the partition and an offset; returns how long ago that was written, None: unknown."""
+    stable: Callable[[str, str, int], int | None] = lambda *_: None
+    """As `of`, for readers of committed records."""
+    is_anew: Callable[[str, str], bool] = lambda *_: False
+    """Receives the topic's name and its id; returns whether there is another topic of that name now."""
+
+    def for_reader(self, topic: str, topic_id: str, partition: int, position: int | None) -> int | None:
+        """Return where the log ends for a query that reads ``position`` next.
+
+        Which records it reads is not known from what it leaves: if it has passed an open transaction, all.
+        """
+        stable = self.stable(topic, topic_id, partition)
+        return stable if stable is not None and (position or 0) <= stable else self.of(topic, topic_id, partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +118,8 @@ class PartitionRow:
     log_end: int | None
     age_s: float | None = None
     """How long ago the record that is read next was written; None if there is none, or if it is not known."""
+    is_anew: bool = False
+    """Whether its topic is another one by now, of the same name."""
 
     @property
     def next(self) -> int | None:
@@ -218,8 +242,19 @@ class Pipeline:
 
     @cached_property
     def lag(self) -> int | None:
-        """The lag of all partitions; None if none has one."""
-        return total_lag(each.lag for each in self.partitions)
+        """The lag of all partitions with a known one; None if nothing is known to wait and not all are known."""
+        known = total_lag(each.lag for each in self.partitions)
+        return known if known or self.is_whole else None
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether the lag of each partition is known."""
+        return all(each.lag is not None for each in self.partitions)
+
+    @cached_property
+    def made_anew(self) -> tuple[str, ...]:
+        """Its topics that were deleted and created again since it has read them."""
+        return tuple(dict.fromkeys(each.topic for each in self.partitions if each.is_anew))
 
     @cached_property
     def beyond(self) -> frozenset[PartitionRow]:
@@ -272,13 +307,14 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
             checkpoints.append(read_checkpoint(place, storage_options))
         except CheckpointError as error:
             problems[place] = str(error)
-    until_s = time.monotonic() + FIRST_LOOKS_S
+    until_s = time.monotonic() + LOOKS_S
     for watch in watches:
-        if watch.followed.known is None and time.monotonic() >= until_s:
+        is_late = time.monotonic() >= until_s
+        if watch.followed.known is None and is_late:
             reading.append(watch)
             continue
         try:
-            if watch.look().verdict is None:
+            if watch.followed.look(0.0 if is_late else None).verdict is None:
                 reading.append(watch)
             tables.append(watch)
         except (OffsetStoreError, OSError, ValueError) as error:
@@ -286,13 +322,26 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
     return Known(tuple(checkpoints), tuple(tables), problems, tuple(reading))
 
 
-def pipelines(known: Known, ends: EndOffsets, now_ms: int) -> list[Pipeline]:
-    """Return all queries: those that have failed or are behind first, then the most recently active."""
-    seen = _seen(known.tables)
-    ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
-    ids |= dict.fromkeys(each.query_id for each in known.topic_queries)
-    found = [_pipeline(query_id, known, seen, ends, now_ms) for query_id in ids]
-    return sorted(found, key=lambda each: (ORDER.index(each.state.word), -(each.last_ms or 0)))
+def pipelines(known: Known, ends: EndOffsets, now_ms: int, past: Past = lambda *_: ()) -> list[Pipeline]:
+    """Return all queries: those that have failed or are behind first, then those that go on by name, then the newest.
+
+    ``past`` notes a query's lag, and returns the earlier ones.
+    """
+    index = _Index.of(known)
+    found = [_pipeline(query_id, index, known.runs, ends, now_ms) for query_id in index.ids]
+    noted = [each if each.lag is None or not each.is_whole else _with_past(each, past) for each in found]
+    return sorted(noted, key=_order)
+
+
+def _with_past(pipeline: Pipeline, past: Past) -> Pipeline:
+    return replace(pipeline, past=past(pipeline.query_id, pipeline.lag or 0))
+
+
+def _order(pipeline: Pipeline) -> tuple[int, bool, int, str]:
+    """Where a query stands: those that go on stay where they are while each of them commits."""
+    state = pipeline.state
+    goes_on = state.word in GOING and (state.is_certain or state.word != IDLE)
+    return ORDER.index(state.word), not goes_on, 0 if goes_on else -(pipeline.last_ms or 0), pipeline.name
 
 
 def timeline_of(pipeline: Pipeline, events: Iterable[Event] = ()) -> Timeline:
@@ -337,22 +386,56 @@ def _seen(tables: Iterable[TableWatch]) -> list[tuple[TableWatch, QuerySeen]]:
     return found
 
 
-def _pipeline(
-    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], ends: EndOffsets, now_ms: int
-) -> Pipeline:
-    own = [(watch, query) for watch, query in seen if query.query_id == query_id]
-    copies = [each for each in known.checkpoints if each.query_id == query_id]
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What is known, by query and by application."""
+
+    ids: tuple[str, ...]
+    checkpoints: Mapping[str, list[CheckpointState]]
+    in_tables: Mapping[str, list[tuple[TableWatch, QuerySeen]]]
+    in_kafka: Mapping[str, list[TopicQuery]]
+    by_app_id: Mapping[str, list[tuple[TableWatch, QuerySeen]]]
+    """The queries of tables, the most recent one first."""
+    in_kafka_by_app_id: Mapping[str, list[TopicQuery]]
+
+    @classmethod
+    def of(cls, known: Known) -> _Index:
+        seen = _seen(known.tables)
+        recent = sorted(seen, key=lambda each: -each[1].last_ms)
+        checkpoints = _grouped(known.checkpoints, lambda each: each.query_id)
+        in_tables = _grouped(seen, lambda each: each[1].query_id)
+        in_kafka = _grouped(known.topic_queries, lambda each: each.query_id)
+        return cls(
+            tuple(dict.fromkeys([*checkpoints, *in_tables, *in_kafka])),
+            checkpoints,
+            in_tables,
+            in_kafka,
+            _grouped(recent, lambda each: each[1].app_id),
+            _grouped(known.topic_queries, lambda each: each.app_id),
+        )
+
+
+def _grouped(all_of_them: Iterable[_T], key: Callable[[_T], str]) -> Mapping[str, list[_T]]:
+    found = defaultdict[str, list[_T]](list)
+    for each in all_of_them:
+        found[key(each)].append(each)
+    return dict(found)
+
+
+def _pipeline(query_id: str, index: _Index, runs: Runs, ends: EndOffsets, now_ms: int) -> Pipeline:
+    own, copies = index.in_tables.get(query_id, []), index.checkpoints.get(query_id, [])
     checkpoint = max(copies, key=lambda each: max(each.planned.values(), default=0), default=None)
     sinks = tuple(
         Sink(watch, query.app_id, query.guarantee, query.last_batch, query.last_version, query.last_ms, query.commits)
         for watch, query in own
     )
-    in_kafka = tuple(each for each in known.topic_queries if each.query_id == query_id)
+    in_kafka = index.in_kafka.get(query_id, [])
     committed = [query.ends for _, query in own] + [each.ends for each in in_kafka]
     # Offsets in a group may be of rows in a table, which is known then.
     topic_sinks = tuple(each for each in in_kafka if each.guarantee is not None or not sinks)
     minutes, is_past = _hour([query for _, query in own], now_ms)
     sources = () if checkpoint is None else tuple(each.description for each in checkpoint.sources if not each.next)
+    others = [*_copies(checkpoint, copies), *_others(query_id, own, index), *_others_in_kafka(in_kafka, index)]
     return Pipeline(
         query_id,
         _name(query_id, checkpoint, [*(each.app_id for each in sinks), *(each.app_id for each in in_kafka)]),
@@ -362,9 +445,9 @@ def _pipeline(
         tuple(_partitions(checkpoint, committed, ends)),
         minutes,
         is_past,
-        (*_others(query_id, checkpoint, copies, own, seen), *_others_in_kafka(query_id, in_kafka, known)),
+        tuple(others[:MAX_OTHERS]),
         ends.at_ms,
-        known.runs.find(query_id),
+        runs.find(query_id),
         now_ms,
         sources,
     )
@@ -393,8 +476,10 @@ def _partitions(
     for name, (topic, partition) in sorted(planned.keys() | stored.keys()):
         key = name, (topic, partition)
         end, records = stored.get(key, (None, None))
-        log_end = ends.of(topic, topic_ids.get(topic, ""), partition)
-        row = PartitionRow(name, topic, partition, planned.get(key), end, records, log_end)
+        topic_id = topic_ids.get(topic, "")
+        row = PartitionRow(name, topic, partition, planned.get(key), end, records, None)
+        log_end = ends.for_reader(topic, topic_id, partition, row.next)
+        row = replace(row, log_end=log_end, is_anew=ends.is_anew(topic, topic_id))
         yield replace(row, age_s=ends.age_s(topic, partition, row.next or 0)) if (row.lag or 0) > 0 else row
 
 
@@ -408,13 +493,14 @@ def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, M
     last = now_ms // MINUTE_MS
     is_past = newest < last - MINUTES or newest > last  # also for a clock ahead of ours
     last = newest if is_past else last
+    counted = [query.minutes for query in _with_offsets_of_their_own(queries)]
     found = []
     for number in range(last - MINUTES + 1, last + 1):
-        parts = [query.minutes[number] for query in queries if number in query.minutes]
-        if not parts:
+        parts = [minutes[number] for minutes in counted if number in minutes]
+        rows = [minute.rows for query in queries if (minute := query.minutes.get(number)) and minute.rows is not None]
+        if not parts and not rows:
             found.append((number * MINUTE_MS, _NO_COMMITS))
             continue
-        rows = [part.rows for part in parts if part.rows is not None]
         whole = Minute(
             sum(part.batches for part in parts), sum(part.records for part in parts), sum(rows) if rows else None
         )
@@ -422,30 +508,37 @@ def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, M
     return tuple(found), is_past
 
 
-def _others(
-    query_id: str,
-    checkpoint: CheckpointState | None,
-    copies: Sequence[CheckpointState],
-    own: Sequence[tuple[TableWatch, QuerySeen]],
-    seen: Sequence[tuple[TableWatch, QuerySeen]],
-) -> Iterable[OtherQuery]:
-    app_ids = {query.app_id for _, query in own}
-    last_ms = max((query.last_ms for _, query in own), default=0)
+def _with_offsets_of_their_own(queries: Sequence[QuerySeen]) -> list[QuerySeen]:
+    """Return one query for each partition: a table of dead letters has the offsets of the rows' table again."""
+    counted, found = set[PartitionKey](), []
+    for query in sorted(queries, key=lambda each: (-len(each.ends), -each.last_ms)):
+        if counted.isdisjoint(query.ends):
+            counted |= query.ends.keys()
+            found.append(query)
+    return found
+
+
+def _copies(checkpoint: CheckpointState | None, copies: Sequence[CheckpointState]) -> Iterator[OtherQuery]:
     for copy in copies:
         if copy is not checkpoint:
             what = f"another checkpoint of this query: {copy.place}"
             yield OtherQuery(what, max(copy.planned.values(), default=None), is_newer=False)
-    for watch, query in seen:
-        if query.app_id in app_ids and query.query_id != query_id:
+
+
+def _others(query_id: str, own: Sequence[tuple[TableWatch, QuerySeen]], index: _Index) -> Iterator[OtherQuery]:
+    last_ms = max((query.last_ms for _, query in own), default=0)
+    for app_id in dict.fromkeys(query.app_id for _, query in own):
+        others = ((watch, query) for watch, query in index.by_app_id[app_id] if query.query_id != query_id)
+        for watch, query in islice(others, MAX_OTHERS):
             what = f"query {query.query_id} in {watch.name}, batch {query.last_batch} in version {query.last_version}"
             is_here = any(watch is each for each, _ in own)
             yield OtherQuery(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms, is_here)
 
 
-def _others_in_kafka(query_id: str, own: Sequence[TopicQuery], known: Known) -> Iterable[OtherQuery]:
-    app_ids = {each.app_id for each in own}
+def _others_in_kafka(own: Sequence[TopicQuery], index: _Index) -> Iterator[OtherQuery]:
     last_ms = max((each.last_ms for each in own), default=0)
-    for each in known.topic_queries:
-        if each.app_id in app_ids and each.query_id != query_id:
-            what = f"appId {each.app_id}: query {each.query_id} into topics, batch {each.last_batch}"
-            yield OtherQuery(what, each.last_ms, each.last_ms > last_ms)
+    for app_id in dict.fromkeys(each.app_id for each in own):
+        for each in index.in_kafka_by_app_id[app_id]:
+            if each.query_id != own[0].query_id:
+                what = f"appId {each.app_id}: query {each.query_id} into topics, batch {each.last_batch}"
+                yield OtherQuery(what, each.last_ms, each.last_ms > last_ms)

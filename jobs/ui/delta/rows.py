@@ -260,7 +260,7 @@ def _rows_of(
                 count = file.metadata.row_group(group).num_rows
                 part = _of_types(file.read_row_group(group, sorted(tested)), schema) if tested else None
                 passed = [_passed(test, part, count, schema, constant) for test in tests]
-                kept = reduce(pc.and_, passed, pa.array([True] * count, pa.bool_()))
+                kept = reduce(pc.and_, passed) if passed else pa.repeat(pa.scalar(True), min(count, limit))
                 numbers = pc.indices_nonzero(kept)[:limit]
                 if len(numbers):
                     # Without conditions the first rows of a group are enough.
@@ -283,7 +283,7 @@ def _first(file: pq.ParquetFile, group: int, count: int) -> pa.Table:
 
 def _passed(test: _Test, part: pa.Table | None, count: int, schema: pa.Schema, constant: Mapping[str, Any]) -> pa.Array:
     if test.column in constant:
-        return pa.array([True] * count)  # the file was selected by it
+        return pa.repeat(pa.scalar(True), count)  # the file was selected by it
     if part is None or test.column not in part.column_names:
         return test.matches(pa.nulls(count, schema.field(test.column).type))
     return test.matches(part[test.column].combine_chunks())

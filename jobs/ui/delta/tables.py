@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -32,7 +33,7 @@ def key_of(place: str) -> str:
     name = "".join(
         c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in place.rstrip("/").rpartition("/")[2]
     )
-    return f"{name}-{hashlib.blake2b(place.encode(), digest_size=4).hexdigest()}"
+    return f"{name}-{hashlib.blake2b(os.fsencode(place), digest_size=10).hexdigest()}"
 
 
 def names_of(places: Iterable[str]) -> dict[str, str]:

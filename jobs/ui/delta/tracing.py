@@ -58,6 +58,8 @@ class RowTrace:
     proofs: tuple[Proof, ...]
     """Of the record's offset, or of its batch's ranges."""
     statements: tuple[Statement, ...]
+    is_doubtful: bool = False
+    """Whether there are more such rows than one, the row does not fit what its batch covers, or not all was proven."""
 
     @property
     def batch(self) -> VersionState | None:
@@ -68,6 +70,7 @@ class RowTrace:
     def level(self) -> Level:
         """Whether its record, or every record of its batch, was written once."""
         levels = {proof.level for proof in self.proofs} or {Level.UNKNOWN}
+        levels |= {Level.UNKNOWN} if self.is_doubtful else set()
         return next(each for each in (Level.CONTRADICTED, Level.UNKNOWN, Level.KNOWN, Level.PROVEN) if each in levels)
 
 
@@ -190,6 +193,7 @@ def _by_columns(
     """Make the origin exact, if the row has coordinates that fit."""
     said = list(said)
     covering = _named_by(watch, row, coordinates, said)
+    has_coordinates = coordinates is not None and row.values[coordinates.offset] is not None
     versions = {each.version for each in batches}
     fitting = [each for each in covering if each.has_rows and (each.version in versions or not versions)]
     if covering and not fitting:
@@ -206,17 +210,19 @@ def _by_columns(
         else:
             text = "Only its columns say where it comes from, and one application's commits cover that"
             said.append(Statement(Level.UNKNOWN, text))
-        counts = _count_rows(watch, coordinates, record)
+        count, counted_by = _count_rows(watch, coordinates, record)
         proof = prove(watch, owner, offset, offset + 1)
-        return RowTrace(row, added_by, by_it, record, (proof,), (*said, *counts))
+        is_doubtful = count is not None and count > 1
+        return RowTrace(row, added_by, by_it, record, (proof,), (*said, counted_by), is_doubtful)
     if len(owners) > 1:
         text = "Several applications, or sources, have written this record here: its row may be of any of them"
         said.append(Statement(Level.UNKNOWN, text))
     proofs = _proofs_of(watch, batches[0]) if len(batches) == 1 else ()
+    is_doubtful = len(batches) == 1 and (len(proofs) < len(batches[0].moved) or has_coordinates)
     if len(batches) == 1:
         text = f"Its record is one of {counted(batches[0].records, 'offset')} of its batch: no column tells which"
         said.append(Statement(Level.UNKNOWN, text))
-    return RowTrace(row, added_by, batches, None, proofs, tuple(said))
+    return RowTrace(row, added_by, batches, None, proofs, tuple(said), is_doubtful)
 
 
 def _named_by(
@@ -261,16 +267,16 @@ def _rows_at(
         Condition(coordinates.offset, "=", str(offset)),
         *([Condition(coordinates.topic, "=", name)] if coordinates.topic else []),
     ]
-    counts = _count_rows(watch, coordinates, SourceRecord(name, partition, offset))
+    _, counted_by = _count_rows(watch, coordinates, SourceRecord(name, partition, offset))
     try:
         _, traces = trace_rows(watch, conditions)
     except (ValueError, OffsetStoreError) as error:  # tables whose files cannot be searched, or are deleted
-        return [], [*counts, Statement(Level.UNKNOWN, str(error))]
-    return traces, counts
+        return [], [counted_by, Statement(Level.UNKNOWN, str(error))]
+    return traces, [counted_by]
 
 
-def _count_rows(watch: TableWatch, coordinates: Coordinates, record: SourceRecord) -> list[Statement]:
-    """Count the rows with these coordinates, by delta-rs's engine, which respects deleted rows."""
+def _count_rows(watch: TableWatch, coordinates: Coordinates, record: SourceRecord) -> tuple[int | None, Statement]:
+    """Count the rows with these coordinates, by delta-rs's engine, which respects deleted rows; None if it cannot."""
     conditions = [
         f"{quoted(coordinates.partition)} = {record.partition}",
         f"{quoted(coordinates.offset)} = {record.offset}",
@@ -283,15 +289,15 @@ def _count_rows(watch: TableWatch, coordinates: Coordinates, record: SourceRecor
         sql = f"SELECT count(*) FROM counted WHERE {' AND '.join(conditions)}"  # noqa: S608  # quoted
         (count,) = (batch.column(0)[0].as_py() for batch in query(table, sql))
     except RowsError as error:
-        return [Statement(Level.UNKNOWN, f"The rows cannot be counted: {error}")]
+        return None, Statement(Level.UNKNOWN, f"The rows cannot be counted: {error}")
     at = f"Version {table.version()} has "
     if count == 1:
-        return [Statement(Level.KNOWN, f"{at}one row with its partition and offset")]
+        return count, Statement(Level.KNOWN, f"{at}one row with its partition and offset")
     if count == 0:
         text = f"{at}no row with its partition and offset: the query dropped it, it marks a transaction, or it was "
-        return [Statement(Level.UNKNOWN, f"{text}deleted since")]
+        return count, Statement(Level.UNKNOWN, f"{text}deleted since")
     text = f"{at}{count:,} rows with its partition and offset: a query may make several of a record; else they are "
-    return [Statement(Level.UNKNOWN, f"{text}duplicates")]
+    return count, Statement(Level.UNKNOWN, f"{text}duplicates")
 
 
 def _why_not_covered(audit: AuditState, topic: str, partition: int, offset: int) -> Statement:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from sparkonce.jobs.cli.peek.reading import TopicReader
 from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory, Trends
 from sparkonce.jobs.ui.kafka.readers import ISOLATION
-from sparkonce.jobs.ui.kafka.state import GroupPartition, GroupState
+from sparkonce.jobs.ui.kafka.state import UNSEEN_PAUSE_S, GroupPartition, GroupState
 from sparkonce.kafka.client.client import Client
 from sparkonce.kafka.client.groups import GroupListing, list_groups
 from sparkonce.kafka.client.settings import ClientSettings
@@ -50,6 +50,22 @@ class _NextRecord:
     """The record's timestamp, in milliseconds since 1970."""
 
 
+@dataclass(slots=True)
+class _Moves:
+    """When a group's offsets moved, by the monotonic clock."""
+
+    committed: int
+    """Their sum."""
+    last_s: float | None = None
+    pause_s: float = UNSEEN_PAUSE_S
+
+    def note(self, committed: int, now_s: float) -> None:
+        """Note the sum of its offsets now."""
+        if committed != self.committed:
+            self.pause_s = self.pause_s if self.last_s is None else now_s - self.last_s
+            self.committed, self.last_s = committed, now_s
+
+
 class GroupsLook:
     """Reads the groups; belongs to one thread."""
 
@@ -66,6 +82,7 @@ class GroupsLook:
         """When the end offsets were read, by the monotonic clock."""
         self._last: dict[tuple[str, Slot], tuple[int, float]] = {}
         """Committed offsets beyond the log's end in the last round, and when they were fetched."""
+        self._moves: dict[str, _Moves] = {}
 
     def __call__(self) -> Mapping[str, GroupState]:
         """Read once."""
@@ -76,6 +93,7 @@ class GroupsLook:
             del self._offsets[gone]
         self._trends.keep(names)
         self._last = {key: last for key, last in self._last.items() if key[0] in names}
+        self._moves = {name: moves for name, moves in self._moves.items() if name in names}
         now_s = time.monotonic()
         ago_s, noted = self._past.before(now_s, 0.0)
         self._ends_at_s = now_s - ago_s
@@ -103,7 +121,10 @@ class GroupsLook:
             for slot, each in sorted(committed.items())
         )
         past = self._trends.note(group.group_id, total_lag(each.lag for each in partitions) or 0)
-        return GroupState(group.group_id, group.kind, group.state, partitions, past)
+        total = sum(each.committed for each in partitions)
+        moves = self._moves.setdefault(group.group_id, _Moves(total))
+        moves.note(total, time.monotonic())
+        return GroupState(group.group_id, group.kind, group.state, partitions, past, pause_s=moves.pause_s)
 
     def _committed(self, group_id: str) -> Committed:
         if group_id not in self._offsets:

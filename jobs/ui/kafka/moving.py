@@ -37,6 +37,7 @@ class Move:
     slot: Slot
     before: int | None
     after: int
+    topic_id: str = ""
 
     def __str__(self) -> str:
         topic, partition = self.slot
@@ -87,7 +88,9 @@ def move(options: Mapping[str, str], group_id: str, target: Target, planned: str
 def fingerprint(moves: list[Move]) -> str:
     """Return a text that identifies the moves."""
     return ";".join(
-        f"{topic}-{partition}:{each.before}:{each.after}" for each in moves for topic, partition in [each.slot]
+        f"{topic}-{partition}:{each.topic_id}:{each.before}:{each.after}"
+        for each in moves
+        for topic, partition in [each.slot]
     )
 
 
@@ -119,5 +122,5 @@ def _planned(client: Client, now: Committed, target: Target) -> list[Move]:
             )
         before = now[slot].offset if slot in now else None
         if before != after:
-            moves.append(Move(slot, before, after))
+            moves.append(Move(slot, before, after, known[target.topic].topic_id))
     return moves

@@ -19,7 +19,9 @@ class TopicSize:
     partitions: dict[int, int] = field(default_factory=dict)
     """Of each partition, its largest replica."""
     copies: int = 0
-    """Of all replicas."""
+    """Of all replicas that are known."""
+    replicas: int = 0
+    """The number of these."""
 
     @property
     def size(self) -> int:
@@ -45,6 +47,7 @@ class SizesLook:
                 known = found[topic]
                 known.partitions[partition] = max(known.partitions.get(partition, 0), size)
                 known.copies += size
+                known.replicas += 1
         return dict(found)
 
     def close(self) -> None:

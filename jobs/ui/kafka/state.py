@@ -65,6 +65,11 @@ class TopicState:
     partitions: tuple[PartitionState, ...]
 
     @property
+    def replicas(self) -> int:
+        """The number of replicas of all partitions."""
+        return sum(len(each.replicas) for each in self.partitions)
+
+    @property
     def held(self) -> int:
         """The number of offsets."""
         return sum(each.held for each in self.partitions)
@@ -135,6 +140,12 @@ class Lag:
     by_timestamp: bool
     beyond: int = 0
     """Partitions whose log ends before the committed offset."""
+    unknown: int = 0
+    """Partitions that are gone, or whose end is not known."""
+
+
+UNSEEN_PAUSE_S = 60.0
+"""The time between commits of a group that was not seen to commit twice: that of Kafka Connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,13 @@ class GroupState:
     """Its earlier lags in offsets, with seconds of a monotonic clock."""
     problem: str | None = None
     """Why its offsets are unknown."""
+    pause_s: float = UNSEEN_PAUSE_S
+    """The time between its last two commits that moved offsets."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return self.state.lower() == "empty"
 
     @property
     def lag(self) -> Lag:
@@ -180,6 +198,7 @@ def _together(partitions: Iterable[GroupPartition]) -> Lag:
         longest,
         any(each.by_timestamp and each.seconds == longest for each in behind),
         sum(each.is_beyond for each in known),
+        sum(each.lag is None for each in known),
     )
 
 

@@ -16,6 +16,11 @@ def changeable(site: Site) -> Mapping[str, str]:
     """Return the client's options, if pages may change the cluster. Raises RefusedError if not."""
     if not site.given.allow_changes:
         raise RefusedError(NOT_ALLOWED)
+    return options_of(site)
+
+
+def options_of(site: Site) -> Mapping[str, str]:
+    """Return the client's options. Raises RefusedError without brokers."""
     if site.cluster is None:
         raise RefusedError("No brokers were named.")
     return site.cluster.options

@@ -9,9 +9,9 @@ from typing import Any
 from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.moving import Target, fingerprint, move, plan
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, Proposal, RefusedError, part
+from sparkonce.jobs.ui.pages.forms import NOT_ALLOWED, changeable, options_of
 from sparkonce.jobs.ui.site import Site
 
-NOT_ALLOWED = "These pages may not change offsets: start them with --allow-changes."
 ENDS = {"start": "the start of the log", "end": "the end of the log", "offset": "an offset", "time": "a time"}
 """The possible targets of offsets."""
 AT_ONCE = 200
@@ -41,7 +41,7 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
 
 
 def _plan(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str | Proposal:
-    moves = plan(_options(site), asked.query.get("id", ""), _target(form))
+    moves = plan(options_of(site), asked.query.get("id", ""), _target(form))
     if not moves:
         return "Every offset is there already: nothing to change."
     allowed = site.given.allow_changes
@@ -51,17 +51,9 @@ def _plan(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str | Prop
 
 
 def _move(site: Site, asked: PageRequest, form: Mapping[str, str]) -> str:
-    if not site.given.allow_changes:
-        raise RefusedError(NOT_ALLOWED)
-    planned = form.get("planned", "")
-    moves = move(_options(site), asked.query.get("id", ""), _target(form), planned)
+    options, planned = changeable(site), form.get("planned", "")
+    moves = move(options, asked.query.get("id", ""), _target(form), planned)
     return "\n".join(["Moved:", *map(str, moves)])
-
-
-def _options(site: Site) -> Mapping[str, str]:
-    if site.cluster is None:
-        raise RefusedError("No brokers were named.")
-    return site.cluster.options
 
 
 def _target(form: Mapping[str, str]) -> Target:

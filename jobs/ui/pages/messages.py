@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from sparkonce.jobs.cli.peek.decoding import Cell, Decoded, Form, iso
 from sparkonce.jobs.cli.peek.reading import FIRST, PeekError, Start, Wanted
-from sparkonce.jobs.cli.peek.showing import about, one_line, value_lines
+from sparkonce.jobs.cli.peek.showing import about, one_line, value_text
 from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.messages import Bounds, Screen, Search, positions_text, read_positions
 from sparkonce.jobs.ui.kafka.readers import COMMITTED, ISOLATION
@@ -159,7 +159,8 @@ def _screen(site: Site, topic: TopicState, asked: PageRequest, query: Query) -> 
                 return messages.backward(_within(whole, query.before, at=1), query.count, query.search)
             return (messages.backward if query.newest else messages.forward)(bounds, query.count, query.search)
 
-    return site.screens.get((topic.topic_id, topic.name, tuple(sorted(asked.query.items())), state), read)
+    key = topic.topic_id, topic.name, tuple(sorted(asked.query.items())), state
+    return site.screens.get(key, read, lambda found: sum(len(each.text) + len(each.about) for each in found[1]))
 
 
 def _within(bounds: Bounds, positions: Mapping[int, int], at: int) -> Bounds:
@@ -181,7 +182,7 @@ def _links(asked: PageRequest, screen: Screen) -> Mapping[str, str]:
 
 def _row(each: Decoded) -> Row:
     record = each.record
-    value = "\n".join(value_lines(each.value))
+    value, size = value_text(each.value, MAX_TEXT), len(record.value or b"")
     return Row(
         f"m-{record.partition}-{record.offset}",
         record.partition,
@@ -191,7 +192,7 @@ def _row(each: Decoded) -> Row:
         _line(each.value),
         len(record.headers),
         _cut("\n".join(about(each)), MAX_ABOUT),
-        _cut(value, MAX_TEXT),
+        value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}… ({size:,} bytes in all)",
         "cut" if len(value) > MAX_TEXT else "json" if each.value.form is Form.TREE else "",
     )
 

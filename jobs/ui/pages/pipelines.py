@@ -15,9 +15,9 @@ from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Pipeline, batches_of, 
 from sparkonce.jobs.ui.delta.timeline import Event, Timeline
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
-from sparkonce.jobs.ui.kafka.state import ClusterState
+from sparkonce.jobs.ui.kafka.state import ClusterState, PartitionState
 from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
-from sparkonce.jobs.ui.needs import Seen, needs
+from sparkonce.jobs.ui.needs import Seen, link_of, needs
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.rendering import amount, grouped, moment
 from sparkonce.jobs.ui.site import Site
@@ -36,6 +36,14 @@ class _All:
 
     seen: Seen
     looks: tuple[Result[Any], ...] = ()
+    left_out: str = ""
+    """What is not looked at, in words."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was named was read, a moment ago."""
+        are_made = all(each.at_ms is not None and each.problem is None for each in self.looks)
+        return are_made and not self.left_out and not self.seen.known.still_reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +55,12 @@ class _Totals:
     lag: int | None
     """In offsets; None if it is known of no query."""
     lag_s: float | None
-    """The longest time that a record has waited for its query; None if none is known to wait."""
+    """The longest time that a record has waited for its query; None if none waits, or if it is not known of one."""
     tables: int
     topics: int
     """Those that they write to."""
     unknown: int
-    """Queries whose lag is not known."""
+    """Queries whose lag is not known, or not of all partitions."""
 
     @property
     def in_the_hour(self) -> int:
@@ -67,32 +75,31 @@ def _totals(every: Sequence[Pipeline]) -> _Totals:
         if not each.is_past:
             by_minute.update(dict(each.offsets_by_minute))
     sinks = [sink for each in every for sink in each.sinks]
+    ages = [each.lag_s for each in every if each.lag]
     return _Totals(
         tuple(sorted(by_minute.items())),
         total_lag(each.lag for each in every),
-        max((each.lag_s for each in every if each.lag_s is not None), default=None),
+        None if None in ages else max((age for age in ages if age is not None), default=None),
         len({sink.watch.key for sink in sinks}),
         len({topic for each in every for sink in each.topic_sinks for topic in sink.topics}),
-        sum(1 for each in every if each.lag is None),
+        sum(1 for each in every if each.lag is None or not each.is_whole),
     )
 
 
 def _all(site: Site) -> _All:
-    watches, _ = site.watches()
+    watches, left_out = site.watches()
     known = look(site.checkpoints(), watches, site.given.storage)
     if site.cluster is None:
-        return _All(Seen(known, pipelines(known, EndOffsets(lambda *_: None), now_ms()), now_ms=now_ms()))
+        found = pipelines(known, EndOffsets(lambda *_: None), now_ms())
+        return _All(Seen(known, found, now_ms=now_ms()), left_out=left_out)
     state, groups, transactions = site.cluster.state(), site.cluster.groups(), site.cluster.transactions()
     known = replace(known, topic_queries=topic_queries(transactions.found, groups.found.values()))
-    found = pipelines(known, _ends(state, site.cluster.past), now_ms())
+    found = pipelines(known, _ends(state, site.cluster.past), now_ms(), site.lags.note)
     site.lags.keep({each.query_id for each in found})
-    found = [
-        each if each.lag is None else replace(each, past=site.lags.note(each.query_id, each.lag)) for each in found
-    ]
     seen = Seen(
         known, found, state.found, groups.found, transactions.found, servers=site.cluster.servers, now_ms=now_ms()
     )
-    return _All(seen, (state, groups, transactions))
+    return _All(seen, (state, groups, transactions), left_out)
 
 
 def known_queries(site: Site) -> Seen:
@@ -101,34 +108,47 @@ def known_queries(site: Site) -> Seen:
 
 
 def _ends(look: Result[ClusterState], past: EndOffsetHistory) -> EndOffsets:
-    """Return where the logs of partitions end for readers of committed records, and when they were written."""
+    """Return where the logs of partitions end, and when they were written."""
     topics = look.found.topics
-    logs: dict[str, dict[int, int | None]] = {}
+    logs: dict[str, dict[int, PartitionState]] = {}
 
-    def end_of(topic: str, topic_id: str, partition: int) -> int | None:
+    def is_anew(topic: str, topic_id: str) -> bool:
         found = topics.get(topic)
-        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):  # another topic of that name
+        return found is not None and bool(topic_id and found.topic_id) and topic_id != found.topic_id
+
+    def partition_of(topic: str, topic_id: str, partition: int) -> PartitionState | None:
+        if topic not in topics or is_anew(topic, topic_id):
             return None
         if topic not in logs:
-            logs[topic] = {each.partition: each.stable for each in found.partitions}
+            logs[topic] = {each.partition: each for each in topics[topic].partitions}
         return logs[topic].get(partition)
+
+    def end_of(topic: str, topic_id: str, partition: int) -> int | None:
+        found = partition_of(topic, topic_id, partition)
+        return None if found is None else found.end
+
+    def stable_of(topic: str, topic_id: str, partition: int) -> int | None:
+        found = partition_of(topic, topic_id, partition)
+        return None if found is None else found.stable
 
     def age_s(topic: str, partition: int, offset: int) -> float | None:
         written_s = past.written_at((topic, partition), offset)
         return None if written_s is None else max(time.monotonic() - written_s, 0.0)
 
-    return EndOffsets(end_of, look.at_ms or 0, age_s)
+    return EndOffsets(end_of, look.at_ms or 0, age_s, stable_of, is_anew)
 
 
 def _list(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     found = _all(site)
     needed = needs(found.seen)
     links = {each.link for each in needed}
-    every = sorted(found.seen.pipelines, key=lambda each: f"/pipelines/{each.query_id}" not in links)
+    every = sorted(found.seen.pipelines, key=lambda each: link_of(each) not in links)
     wanted = asked.query.get("name", "").lower()
     return {
         "known": found.seen.known,
         "needs": needed,
+        "is_whole": found.is_whole,
+        "left_out": found.left_out,
         "counts": Counter((each.state.word, each.state.is_certain) for each in every),
         "totals": _totals(every),
         "part": part(
@@ -148,7 +168,7 @@ def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     return {
         "looks": found.looks,
         "pipeline": pipeline,
-        "needs": [each for each in needs(found.seen) if each.link == f"/pipelines/{pipeline.query_id}"],
+        "needs": [each for each in needs(found.seen) if each.link == link_of(pipeline)],
         "hour": _hour(pipeline),
         "charts": charts(batches_of(pipeline)),
         "timeline": shown,

@@ -7,12 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sparkonce.connectors.schema_registry.client import PROTOBUF, RegisteredSchema, UnknownSchemaError
-from sparkonce.jobs.cli.peek.showing import safe
+from sparkonce.jobs.cli.peek.showing import indented, safe
 from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.site import Site
 
 AT_ONCE = 200
 """Subjects in one part of the table."""
+MOST_WIDER = 20
+"""A schema that is so many times as long with indentation is shown as it is."""
 SUFFIXES = {"-key": "key", "-value": "value"}
 """What a subject's schemas are of, where it is named by its topic (TopicNameStrategy)."""
 
@@ -69,9 +71,12 @@ def _pretty(schema: RegisteredSchema) -> str:
         return schema.text
     try:
         parsed = json.loads(schema.text, object_pairs_hook=_with_each_name_once)
-        return json.dumps(parsed, indent=2, ensure_ascii=False, allow_nan=False)
+        json.dumps(parsed, allow_nan=False)
+        most = MOST_WIDER * len(schema.text)
+        text = indented(parsed, most)
     except (ValueError, RecursionError):
         return schema.text
+    return text if len(text) <= most else schema.text
 
 
 def _with_each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.pages.tables import table_of
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.errors import OffsetStoreError
-from sparkonce.offset_store.tables import table_filesystem
+from sparkonce.offset_store.tables import load_table, table_filesystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
 
 
 def _read(watch: TableWatch) -> RowsFound:
-    filesystem, root = table_filesystem(watch.followed.location, watch.followed.storage_options)
-    with watch.followed.lock:
-        return find_rows(watch.followed.reading().log.table, filesystem, root, ())
+    """Read rows by a handle of its own: the others wait for the table's lock."""
+    location, options = watch.followed.location, watch.followed.storage_options
+    return find_rows(load_table(location, options), *table_filesystem(location, options), ())
 
 
 def _topics_of(watch: TableWatch, version: int | None) -> Collection[str]:

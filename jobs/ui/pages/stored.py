@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.page import Page, PageRequest, Proposal, RefusedError
-from sparkonce.jobs.ui.pages.groups import NOT_ALLOWED
+from sparkonce.jobs.ui.pages.forms import NOT_ALLOWED
 from sparkonce.jobs.ui.pages.tables import table_of
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.administration import OffsetsTable
 
 TIME_LIMIT_S = 60.0
+_at_once = threading.Semaphore(2)
+"""A command is a process, with all that it imports."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
@@ -76,6 +79,7 @@ def _run(watch: TableWatch, words: Sequence[str]) -> str:
     action, *options = words
     command = [
         sys.executable,
+        "-P",  # no module of the current folder
         "-m",
         "sparkonce.jobs.cli.main",
         "offsets",
@@ -86,7 +90,10 @@ def _run(watch: TableWatch, words: Sequence[str]) -> str:
         watch.place,
     ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S, stdin=subprocess.DEVNULL)
+        with _at_once:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=TIME_LIMIT_S, stdin=subprocess.DEVNULL
+            )
     except subprocess.TimeoutExpired:
         late = f"sparkonce offsets {action} took more than {TIME_LIMIT_S:.0f} s, and was ended"
         raise RefusedError(f"{late}; look at the offsets again before you repeat it.") from None

@@ -32,7 +32,7 @@ def topic_of(site: Site, name: str) -> TopicState:
 def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     topic = topic_of(site, asked.path["topic"])
     assert site.cluster is not None, "it has this topic"
-    groups, transactions = site.cluster.groups(), site.cluster.transactions()
+    groups = site.cluster.groups()
     queries = site.concluded.get("queries", partial(known_queries, site))  # five times a second is too often
     readers = [each for each in groups.found.values() if topic.name in each.topics]
     return {
@@ -44,7 +44,6 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
         "queries": [each for each in queries.pipelines if topic.name in each.topics],
         "readers": sorted(readers, key=lambda each: (-each.lag_in(topic.name).offsets, each.group_id)),
         "settings": site.cluster.settings.of_topic(topic.name),
-        "transactions": transactions,
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.paced import PacedResults
 from sparkonce.jobs.ui.delta.rows import OPERATORS, Condition, RowsFound
 from sparkonce.jobs.ui.delta.tables import TableWatch
@@ -18,14 +19,15 @@ from sparkonce.offset_store.errors import OffsetStoreError
 CONDITIONS = 3
 
 _rows: PacedResults[tuple[RowsFound, list[RowTrace]]] = PacedResults()
-_records: PacedResults[RecordTrace] = PacedResults()
+_records: PacedResults[tuple[list[RecordTrace], Mapping[str, str]]] = PacedResults()
 
 
 def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
-    watches, _ = site.watches()
+    watches, left_out = site.watches()
     chosen = table_of(site, asked.query["table"]) if asked.query.get("table") else None
     data: dict[str, Any] = {
         "watches": watches,
+        "left_out": left_out,
         "chosen": chosen,
         "columns": [] if chosen is None else _columns(chosen),
         "operators": OPERATORS,
@@ -46,7 +48,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
 
 def _of_rows(watch: TableWatch, wanted: tuple[Condition, ...]) -> Mapping[str, Any]:
     try:
-        found, traces = _rows.get((watch.place, wanted), partial(trace_rows, watch, wanted))
+        found, traces = _rows.get((watch.place, _state_of(watch), wanted), partial(trace_rows, watch, wanted))
     except ValueError as error:
         return {"problem": str(error)}
     return {"found": found, "traces": traces}
@@ -58,15 +60,30 @@ def _of_record(watches: list[TableWatch], asked: PageRequest) -> Mapping[str, An
         return {
             "problem": "a record has a topic, a partition and an offset: give all three, the latter as whole numbers"
         }
+    states = tuple((watch.place, _state_of(watch)) for watch in watches)
+    traces, unread = _records.get((states, topic, *numbers), partial(_traced, watches, topic, *numbers))
+    return {"records": traces, "unread": unread}
+
+
+def _traced(
+    watches: Sequence[TableWatch], topic: str, partition: int, offset: int
+) -> tuple[list[RecordTrace], Mapping[str, str]]:
+    """Return the rows of a record in each table, those with rows first; and which tables cannot be read, and why."""
     traces, unread = [], {}
     for watch in watches:
-        key = watch.place, topic, *numbers
         try:
-            traces.append(_records.get(key, partial(trace_record, watch, topic, *numbers)))
+            traces.append(trace_record(watch, topic, partition, offset))
         except (OffsetStoreError, OSError, ValueError) as error:
             unread[watch.name] = str(error)
-    traces.sort(key=lambda each: not each.proofs)
-    return {"records": traces, "unread": unread}
+    return sorted(traces, key=lambda each: not each.proofs), unread
+
+
+def _state_of(watch: TableWatch) -> AuditState | None:
+    """Return what a proof depends on: a new commit, and what the audit finds later, give another one."""
+    try:
+        return watch.look()
+    except (OffsetStoreError, OSError, ValueError):  # tracing says why
+        return None
 
 
 def _conditions(asked: PageRequest) -> list[Condition]:

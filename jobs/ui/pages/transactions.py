@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Why
-from sparkonce.jobs.cli.housekeeping.transactions_report import left_ms, loss_text, meaning, partitions_text
+from sparkonce.jobs.cli.housekeeping.transactions_report import (
+    commands_that_end,
+    left_ms,
+    loss_text,
+    meaning,
+    partitions_text,
+)
 from sparkonce.jobs.ui.kafka.state import OtherTransaction
 from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.site import Site
@@ -41,7 +47,7 @@ def _data(site: Site, _: PageRequest) -> Mapping[str, Any]:
                 "rows": [_ours(one, now) for one in each.open],
                 "meanings": [meaning(why, each) for why in Why if any(one.why is why for one in each.open)],
                 "loss": _loss(each),
-                "commands": _commands(each, site.cluster.servers),
+                "commands": commands_that_end(each, site.cluster.servers),
             }
             for each in applications
         ],
@@ -78,16 +84,6 @@ def _other(found: OtherTransaction, now: int) -> Row:
 def _loss(application: Application) -> str | None:
     last = application.decisions.last
     return loss_text(application.app_id, last, application) if application.is_hurt and last is not None else None
-
-
-def _commands(application: Application, servers: str) -> list[str]:
-    """Return the commands that end it; none if nothing is open."""
-    common = f"--bootstrap-servers {servers} --app-id {application.app_id}"
-    if application.unfinished is not None:
-        return [f"sparkonce transactions finish {common}{' --accept' if application.is_hurt else ''}"]
-    if any(each.why is Why.UNDECIDED for each in application.open):
-        return [f"sparkonce transactions abort {common}", f"sparkonce transactions abort {common} --apply"]
-    return []
 
 
 TRANSACTIONS = Page("/transactions", "Transactions", "transactions.html", _data, menu="Transactions")

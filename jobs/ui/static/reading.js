@@ -56,7 +56,7 @@ function ago(seconds) {
 
 // Once for each element that is seen, as changes bring new ones.
 function dressMessages() {
-  for (const value of document.querySelectorAll("#main pre.message:not([data-dressed])")) {
+  for (const value of document.querySelectorAll("#main pre:is(.message, .command):not([data-dressed])")) {
     if (value.closest("details:not([open])") === null) dressMessage(value);
   }
 }

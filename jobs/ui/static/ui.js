@@ -110,22 +110,51 @@ function soon(change) {
   else change();
 }
 
+// A part in which text is selected, to be copied, waits until it is not any more.
+let selected = {};
+
 function replaceParts(parts) {
   for (const [id, html] of Object.entries(parts)) {
     const old = document.getElementById(id);
+    delete selected[id];
     if (old === null) continue;
-    const place = focusIn(old);
+    if (isSelected(old)) {
+      selected[id] = html;
+      continue;
+    }
+    const place = focusIn(old), scrolled = scrollsIn(old);
     old.replaceWith(parsed(html));
+    scrollAgain(document.getElementById(id), scrolled);
     focusAgain(document.getElementById(id), place);
   }
   dress();
+}
+
+function isSelected(element) {
+  const selection = getSelection();
+  return selection !== null && !selection.isCollapsed && selection.containsNode(element, true);
+}
+
+document.addEventListener("selectionchange", () => {
+  const parts = selected;
+  selected = {};
+  if (Object.keys(parts).length) replaceParts(parts);
+});
+
+function scrollsIn(element) {
+  return [...element.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
+}
+
+function scrollAgain(element, scrolled) {
+  element?.querySelectorAll(".scroll").forEach((each, at) => { if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at]; });
 }
 
 function replaceWhole(html) {
   const place = focusIn(main);
   const typed = [...main.querySelectorAll("input[id], select[id], textarea[id]")].filter(isTyped).map((each) => [each.id, each.value, each.checked]);
   const opened = [...main.querySelectorAll("details[id][open]")].map((each) => each.id);
-  const scrolled = [...main.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
+  const scrolled = scrollsIn(main);
+  selected = {};
   main.replaceChildren(parsed(html));
   dress();
   for (const [id, value, checked] of typed) {
@@ -135,7 +164,7 @@ function replaceWhole(html) {
     else field.value = value;
   }
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
-  main.querySelectorAll(".scroll").forEach((each, at) => { if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at]; });
+  scrollAgain(main, scrolled);
   focusAgain(main, place);
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparkonce import IngestTable, OptionError
 from sparkonce.connectors.ingest.query import placed
-from sparkonce.connectors.ingest.routing import Flow, flows, routes
+from sparkonce.connectors.ingest.routing import Flow, flows, flows_of_new, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
 from tests.cases import each_case
 
@@ -182,7 +182,23 @@ def test_the_table_of_another_entry_takes_no_dead_letters() -> None:
     raw = IngestTable(topics="b", path="/lake/raw")
     with pytest.raises(OptionError, match=r"dead letters go to the table of raw \(b -> /lake/raw\)"):
         made(IngestTable(topics="a", path="/lake/x", dead_letters="table:file:///lake/raw/", **JSON), raw)
+    with pytest.raises(OptionError, match=r"dead letters go to the table of raw \(b -> /lake/raw\)"):
+        made(raw, IngestTable(topics="a", path="/lake/x", dead_letters="table:file:///lake/raw/", **JSON))
     made(IngestTable(topics="a", path="/lake/x", dead_letters="table:/lake/dead", **JSON), raw)
+
+
+def test_of_a_new_topic_all_tables_are_made_or_none(caplog: pytest.LogCaptureFixture) -> None:
+    """The second entry would give ``ab`` the name that the first has given it; ``ac`` is looked at after it."""
+    both = (
+        IngestTable(topic_pattern="^a", path="/lake/{topic}"),
+        IngestTable(topic_pattern="^.b", path="/copies/{topic}"),
+    )
+    settings = IngestSettings.of(IngestTable(), both, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
+    found, kept = flows_of_new(routes(settings), ["ab", "ac", "a"], {"a"})
+    assert ([flow.path for flow in found], kept) == (["/lake/a", "/lake/ac"], ["a", "ac"])
+    assert "topic ab is not read" in caplog.text
+    with pytest.raises(OptionError, match="have the name 'ab'"):
+        flows_of_new(routes(settings), ["ab", "ac", "a"], ())
 
 
 @pytest.mark.parametrize("path", ["/checkpoints/{topic}", "/checkpoints", "file:/checkpoints/{topic}/"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparkonce.jobs.cli.peek.decoding import Decoder, guessed
 from sparkonce.jobs.cli.peek.reading import FetchedRecord
-from sparkonce.jobs.cli.peek.showing import as_json, block, one_line, raw, safe, table
+from sparkonce.jobs.cli.peek.showing import as_json, block, indented, one_line, raw, safe, table
 from tests.cases import each_case
 
 CONTENT = st.none() | st.binary(max_size=30) | st.text(max_size=30).map(str.encode)
@@ -29,6 +29,14 @@ RECORDS = st.builds(
 
 
 LOOKING_ALIKE = st.none() | st.sampled_from([b"null", b"\0", b"\xff"]) | st.text('" nul0x', max_size=8).map(str.encode)
+
+
+def test_nested_lists_are_indented_only_as_far_as_they_are_shown() -> None:
+    nested: list[object] = [1] * 10_000
+    for _ in range(500):
+        nested = [nested]
+    assert len(indented(nested, 20_000)) < 25_000
+    assert json.loads(indented({"a": [1, {}]}, 100)) == {"a": [1, {}]}
 
 
 def printable(text: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.ui.delta import followed as module
 from sparkonce.jobs.ui.delta.followed import FollowedTable
 from sparkonce.jobs.ui.delta.ranges import RangeIndex
 from sparkonce.jobs.ui.delta.strips import strips
@@ -118,6 +119,24 @@ def test_a_missing_log_file_is_reported_until_it_is_back(
         (tmp_path / file.name).rename(file)
     state = followed.look()
     assert (state.verdict, state.kept) == (Verdict.PROVEN, 5)
+
+
+def test_what_fails_slowly_is_not_tried_at_each_look(
+    table: Table, followed: FollowedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.batch()
+    log = table.path / "_delta_log"
+    log.rename(tmp_path / "away")
+    monkeypatch.setattr(module, "SLOW_S", 0.0)
+    monkeypatch.setattr(module, "PAUSE", 10**6)
+    with pytest.raises(OffsetStoreError) as first:
+        followed.look()
+    (tmp_path / "away").rename(log)
+    with pytest.raises(OffsetStoreError) as second:
+        followed.look()
+    assert second.value is first.value
+    monkeypatch.setattr(followed, "_failed", None)  # as after the pause
+    assert followed.look().verdict is Verdict.PROVEN
 
 
 def test_a_log_that_was_cleaned_up_is_followed_from_its_checkpoint(table: Table, followed: FollowedTable) -> None:

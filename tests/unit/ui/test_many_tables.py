@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -64,12 +65,36 @@ def test_many_tables_stay_audited(tmp_path: Path, site: Site, monkeypatch: pytes
 def test_tables_beyond_the_limit_are_counted(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sites, "MAX_TABLES", 1)
     for name in ("a", "b", "c"):
-        Table.create(tmp_path / name)
-    assert "… and 2 more, which no page looks at" in shown(TABLES, site)
+        Table.create(tmp_path / name).batches(1)
+    assert "2 more tables are left out." in shown(TABLES, site)
+    assert "Nothing is known to need you." in (pipelines_page := shown(PIPELINES, site))
+    assert "Nothing needs you" not in pipelines_page
+    assert "2 more tables are left out." in shown(TRACE, site, topic=TOPIC, partition="0", offset="3")
+
+
+def test_the_upper_folders_are_searched_first_and_the_rest_is_told(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Table.create(tmp_path / "orders").batches(1)
+    (tmp_path / "days" / "one").mkdir(parents=True)
+    (tmp_path / "days" / "two").mkdir()
+    assert "Nothing needs you." in shown(PIPELINES, site)
+    monkeypatch.setattr(sites, "MAX_FOLDERS", 3)
+    html = shown(PIPELINES, site)
+    assert ">orders</a>" in html
+    assert f"Only the first 3 folders in {tmp_path} were searched for tables." in html
+    assert "Nothing needs you." not in html
+
+
+def test_a_name_that_is_not_utf8_ends_no_page(tmp_path: Path, site: Site) -> None:
+    Table.create(tmp_path / "orders").batches(1)
+    os.rename(tmp_path / "orders", os.fsencode(tmp_path) + b"/\xff")
+    for page in (TABLES, PIPELINES, TRACE):
+        assert shown(page, site).encode()
 
 
 def test_tables_that_are_not_opened_yet_are_named(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines, "FIRST_LOOKS_S", 0.0)
+    monkeypatch.setattr(pipelines, "LOOKS_S", 0.0)
     Table.create(tmp_path / "orders")
     assert "The log of orders is being read: " in shown(PIPELINES, site)
 

@@ -13,9 +13,12 @@ from sparkonce.connectors.kafka_sink.transactions import State, TransactionDescr
 from sparkonce.connectors.lag.runs import Runs, RunState
 from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
+from sparkonce.jobs.cli.housekeeping.transactions_report import commands_that_end
 from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, EndOffsets, Pipeline, look, pipelines
 from sparkonce.jobs.ui.delta.tables import TableWatches
+from sparkonce.jobs.ui.kafka.groups import _Moves
 from sparkonce.jobs.ui.kafka.state import (
+    UNSEEN_PAUSE_S,
     ClusterState,
     GroupPartition,
     GroupState,
@@ -110,7 +113,9 @@ def test_a_topic_that_a_query_reads_and_that_is_not_there(query: Query) -> None:
 def test_a_stopped_query_does_not_go_on_in_a_broken_table(query: Query) -> None:
     next(query.table.rglob("*.parquet")).unlink()
     stopped = next(each for each in needs(seen_of(query, end=25, later_ms=10**8)) if "stopped" in each.what)
-    assert stopped.remedy.startswith("Mend table table first. Then start it again")
+    assert stopped.remedy.startswith(
+        "Mend table table first. Then see whether its driver is gone. If so, start it again"
+    )
 
 
 def test_a_fenced_query(query: Query) -> None:
@@ -174,6 +179,40 @@ def test_a_query_that_another_one_went_on_for_is_left_alone(query: Query, tmp_pa
     assert [each for each in needs(later) if each.link == "/pipelines/q"] == []
 
 
+def test_a_query_whose_topic_was_made_anew(query: Query) -> None:
+    seen = seen_of(query, run=RunState.IDLE)
+    anew = EndOffsets(lambda *_: None, seen.now_ms + SETTLED_MS, is_anew=lambda *_: True)
+    found = pipelines(seen.known, anew, seen.now_ms)
+    need = only(needs(replace(seen, pipelines=found)))
+    assert (need.severity, need.what) == (Severity.WRONG, "has read what is gone")
+    assert "topic was deleted and created again" in need.why.lower()
+
+
+def test_a_query_that_reads_behind_an_open_transaction_has_lost_nothing(query: Query) -> None:
+    seen = seen_of(query, run=RunState.RUNNING)
+    ends = EndOffsets(lambda *_: 12, seen.now_ms + SETTLED_MS, stable=lambda *_: 4)
+    (pipeline,) = found = pipelines(seen.known, ends, seen.now_ms)
+    assert (pipeline.lag, pipeline.beyond) == (2, frozenset())
+    assert needs(replace(seen, pipelines=found)) == []
+    behind_it = EndOffsets(lambda *_: 20, seen.now_ms, stable=lambda *_: 13)
+    assert pipelines(seen.known, behind_it, seen.now_ms)[0].lag == 3
+
+
+def test_a_lag_that_is_not_known_of_all_partitions_is_never_none(query: Query) -> None:
+    query.log(1, 10, partitions=2)
+    (query.checkpoint / "commits" / "1").write_text("v1\n{}")
+    seen = seen_of(query, later_ms=10**8)
+
+    def found(ends: dict[int, int]) -> Pipeline:
+        (made,) = pipelines(seen.known, EndOffsets(lambda _, __, partition: ends.get(partition)), seen.now_ms)
+        return made
+
+    assert (found({0: 10, 1: 10}).lag, found({0: 10}).lag, found({0: 13}).lag) == (0, None, 3)
+    assert [found(ends).is_whole for ends in ({0: 10, 1: 10}, {0: 10})] == [True, False]
+    assert "nothing waits" in found({0: 10, 1: 10}).state.why
+    assert "nothing waits" not in found({0: 10}).state.why
+
+
 def test_a_query_that_has_read_what_is_gone(query: Query) -> None:
     need = only(needs(seen_of(query, run=RunState.RUNNING, end=4)))
     assert (need.severity, need.what) == (Severity.WRONG, "has read what is gone")
@@ -193,8 +232,9 @@ def test_a_query_that_falls_behind(query: Query) -> None:
         assert len(needs(replace(seen, pipelines=[behind(pipeline, age_s, past)]))) == expected
     seldom = pipeline.checkpoint
     assert seldom is not None
-    seldom = replace(seldom, planned={number: 40_000 * number for number in range(5)})
-    assert needs(replace(seen, pipelines=[behind(replace(pipeline, checkpoint=seldom), 60.0, GROWING)])) == []
+    for pause_s, age_s in ((40, 60.0), (600, None)):
+        seldom = replace(seldom, planned={number: 1000 * pause_s * number for number in range(5)})
+        assert needs(replace(seen, pipelines=[behind(replace(pipeline, checkpoint=seldom), age_s, GROWING)])) == []
     need = only(needs(replace(seen, pipelines=[behind(pipeline, 60.0, GROWING)])))
     assert need.why == "3\u202f000 offsets wait, 100 more each second."
 
@@ -261,8 +301,12 @@ def test_a_transaction_that_hangs() -> None:
     seen = replace(EMPTY, transactions=TransactionsState(others=(left,)))
     assert needs(replace(seen, cluster=topic())) == [], "nobody waits"
     need = only(needs(replace(seen, cluster=topic(waiting=5))))
-    assert need.why == "Readers of committed records have waited for it in orders-0 for 30.0 s."
-    assert "Kafka aborts it in 30.0 s" in need.remedy
+    assert need.why == "Readers of committed records have waited for it in orders-0 for 30 s."
+    assert "Kafka aborts it in 30 s" in need.remedy
+    assert need.commands == (), "its producer may be at work, and an abort by hand is of one partition"
+    long_past = replace(seen, cluster=topic(waiting=5), now_ms=EMPTY.now_ms + 60_000)
+    need = only(needs(long_past))
+    assert "Kafka should have aborted it 30 s ago" in need.remedy
     assert "for producer 7" in need.remedy
     (command,) = need.commands
     assert command.endswith("localhost:9092 describe-producers --topic orders --partition 0")
@@ -270,9 +314,23 @@ def test_a_transaction_that_hangs() -> None:
     assert needs(replace(seen, cluster=topic(waiting=5), transactions=TransactionsState(others=(young,)))) == []
 
 
-def group(past: tuple[tuple[float, int], ...], seconds: float | None, state: str = "Stable") -> Seen:
+def group(
+    past: tuple[tuple[float, int], ...], seconds: float | None, state: str = "Stable", pause_s: float = 5.0
+) -> Seen:
     partition = GroupPartition("orders", 0, 10, 3010, seconds)
-    return replace(EMPTY, groups={"billing": GroupState("billing", "consumer", state, (partition,), past)})
+    made = GroupState("billing", "consumer", state, (partition,), past, pause_s=pause_s)
+    return replace(EMPTY, groups={"billing": made})
+
+
+def test_a_group_that_commits_once_a_minute_does_not_fall_behind_between_two_commits() -> None:
+    """Kafka Connect does; what lags longer than two such pauses is named, and what nobody reads at once."""
+    assert needs(group(GROWING, 119.0, pause_s=UNSEEN_PAUSE_S)) == []
+    assert len(needs(group(GROWING, 121.0, pause_s=UNSEEN_PAUSE_S))) == 1
+    assert len(needs(group(GROWING, 11.0, "Empty", UNSEEN_PAUSE_S))) == 1
+    moves = _Moves(0)
+    for committed, at_s, pause_s in ((0, 1.0, 60.0), (5, 2.0, 60.0), (5, 3.0, 60.0), (9, 12.0, 10.0)):
+        moves.note(committed, at_s)
+        assert moves.pause_s == pause_s
 
 
 def test_a_group_that_falls_behind() -> None:
@@ -302,6 +360,22 @@ def test_transactions_of_a_driver_that_is_at_work_are_its_own(query: Query, is_a
     for need in found:
         assert (need.subject, need.what) == ("Transactions of appId app", "are left open")
         assert need.commands == ("sparkonce transactions abort --bootstrap-servers localhost:9092 --app-id app",)
+
+
+@pytest.mark.parametrize(
+    ("open_for", "command"),
+    [
+        ((Why.DECIDING, Why.UNDECIDED), "abort"),
+        ((Why.ENDING, Why.UNDECIDED), "abort"),
+        ((Why.DECIDING,), "abort"),
+        ((Why.ENDING,), None),
+    ],
+)
+def test_the_command_ends_what_a_killed_driver_leaves(open_for: Sequence[Why], command: str | None) -> None:
+    described = TransactionDescription("x", State.ONGOING, 7, 0, 60_000, 0, ())
+    left = Application("a; rm -r x", tuple(OpenTransaction(described, why) for why in open_for))
+    expected = f"sparkonce transactions {command} --bootstrap-servers localhost:9092 --app-id 'a; rm -r x'"
+    assert commands_that_end(left, "localhost:9092") == ((expected,) if command else ())
 
 
 def test_a_query_of_the_same_name_in_another_table_is_another_one(query: Query, tmp_path: Path) -> None:

@@ -177,6 +177,27 @@ def test_a_batch_of_two_commits_is_counted_once(tmp_path: Path, guarantee: str) 
     assert (batch.offsets, batch.rows) == (10, 1)
 
 
+def test_a_batch_in_two_tables_is_counted_once(tmp_path: Path) -> None:
+    """Its dead letters are in a table that has the same offsets."""
+    query = Query(tmp_path)
+    query.write(0, [{"v": 1}])
+    shutil.copytree(query.table, tmp_path / "letters")
+    tables = [TableWatches({}).at(str(place)) for place in (query.table, tmp_path / "letters")]
+    (pipeline,) = pipelines(look([], tables, {}), EndOffsets(lambda *_: None), now_ms())
+    (batch,) = batches_of(pipeline)
+    assert (batch.offsets, batch.rows) == (10, 2)
+    assert sum(minute.records for _, minute in pipeline.minutes) == 10
+    assert sum(minute.rows or 0 for _, minute in pipeline.minutes) == 2
+
+
+def test_queries_that_run_stay_where_they_are(tmp_path: Path) -> None:
+    queries = [Query(tmp_path / name, name, appId=name) for name in "bac"]
+    for newest in queries:
+        newest.write(0, [{"v": 1}])
+        finish(newest, 0)
+    assert [each.query_id for each in found(queries)] == ["a", "b", "c"]
+
+
 def test_a_new_checkpoint_that_goes_on_shares_the_app_id(tmp_path: Path) -> None:
     query = Query(tmp_path)
     query.write(0, [{"v": 1}])

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as t
 
+from sparkonce.jobs.ui.delta import tracing
 from sparkonce.jobs.ui.delta.proof import Level, Statement, prove
 from sparkonce.jobs.ui.delta.ranges import Covering, RangeIndex, Restore
 from sparkonce.jobs.ui.delta.rows import Condition, ConditionError, UnsearchableError
@@ -149,11 +150,33 @@ def test_columns_that_only_look_like_coordinates_are_not_believed(tmp_path: Path
     assert outside.record is None
     assert outside.batch is not None
     assert Level.UNKNOWN in levels(outside.statements)
+    assert outside.level is Level.UNKNOWN, "its batch is proven, and the row is not of it by its columns"
     _, (elsewhere,) = trace_rows(watch, where("city = y"))
     assert elsewhere.record is None
     assert elsewhere.batch is not None
     assert elsewhere.batch.version == 2
     assert Level.CONTRADICTED in levels(elsewhere.statements)
+    assert elsewhere.level is Level.UNKNOWN
+
+
+def test_a_row_that_is_there_twice_is_not_said_to_be_written_once(tmp_path: Path) -> None:
+    query = Query(tmp_path, schema=SCHEMA)
+    query.write(0, [{"partition": 0, "offset": at, "city": "x"} for at in (3, 4, 4)])
+    watch = watch_of(query.table)
+    _, (once, *twice) = trace_rows(watch, where("city = x"))
+    assert [each.level for each in (once, *twice)] == [Level.PROVEN, Level.UNKNOWN, Level.UNKNOWN]
+
+
+def test_nothing_is_proven_of_a_batch_of_which_only_some_partitions_were_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(tmp_path)
+    query.log(0, 10, partitions=2)
+    query.commit(0, query.tasks(rows=[{"v": 1}]))
+    for most, level in ((2, Level.PROVEN), (1, Level.UNKNOWN)):
+        monkeypatch.setattr(tracing, "MAX_RANGES", most)
+        _, (trace,) = trace_rows(watch_of(query.table), where("v = 1"))
+        assert trace.level is level
 
 
 def test_two_writes_of_one_attempt_are_one(tmp_path: Path) -> None:
