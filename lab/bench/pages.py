@@ -56,7 +56,7 @@ HAS_VERDICT = "() => /join without a gap/.test(document.querySelector('#audit')?
 NEWEST_IS = "text => document.querySelector('#versions tbody th')?.innerText === text"
 END_CELL, HELD_CELL = 7, 2
 """Of a partition's row, its end offset; of a topic's, the offsets that it holds."""
-NEWEST_BATCH_IS = "text => document.querySelector('#q-1')?.cells[4].innerText === text"
+BATCH_IS = "([row, text]) => document.getElementById(row)?.cells[4].innerText === text"
 PIPELINES, PIPELINE_VERSIONS = 200, 50
 
 
@@ -131,7 +131,7 @@ def _pipelines(name: str, page: Page, settings: Settings, results: Results) -> N
         def change(number: int) -> Shown:
             version = PIPELINE_VERSIONS + number
             long_log.commit(Path(folder, app), version, app=app, query=query)
-            return NEWEST_BATCH_IS, str(version - 1)
+            return BATCH_IS, [f"q-{query}", str(version - 1)]
 
         _measured(name, page, (folder,), "pipelines", change, settings, results)
 

@@ -200,7 +200,7 @@ def test_the_command_shows_what_the_page_does(kafka: Any, topic: str, capsys: py
     with closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site:
         for query in queries:
             html = unescape(shown(MESSAGES, site, {"topic": topic}, **query))
-            (command,) = re.findall("<pre>(sparkonce peek .*)</pre>", html)
+            (command,) = re.findall('<pre class="command">(sparkonce peek .*)</pre>', html)
             assert main([*shlex.split(command)[1:-1], "json"]) == 0
             printed = [json.loads(line)["value"] for line in capsys.readouterr().out.splitlines()]
             # In their order by time, which the page mixes with that of offsets.

@@ -24,7 +24,7 @@ def test_a_running_and_killed_pipeline_is_followed(tmp_path: Path, pipelines: Ui
     query = Query(tmp_path)
     query.write(0, [{"v": 1}])
     page.goto(f"{pipelines.url}pipelines")
-    row = page.locator("#q-1")
+    row = page.locator("#q-q")
     expect(row).to_contain_text("exactly-once")
     for told in ("Offsets in the last hour10", "Written to1 table"):
         expect(page.locator("#totals")).to_contain_text(told)

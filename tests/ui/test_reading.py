@@ -70,7 +70,7 @@ def test_a_value_is_copied_as_it_is(kafka: Any, ui: UiServer, page: Page) -> Non
     assert shown.locator(".field").all_inner_texts() == ['"a\\"b"', '"n"', '"none"']
     assert shown.locator(".string").all_inner_texts() == ['"<b>1</b>"']
     assert shown.locator(".literal").all_inner_texts() == ["-1500.0", "null"]
-    page.get_by_role("button", name="Copy", exact=True).click()
+    page.locator("tbody").get_by_role("button", name="Copy", exact=True).click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == shown.inner_text()
     check_accessible(page)

@@ -59,7 +59,7 @@ def test_no_module_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     path = f"/tables/{key_of(str(table.path))}/offsets"
     with closing(Site(Given(folder=tmp_path))) as site, UiServer(site) as ui:
-        key = unescape(re.findall('<option value="([^"]+)"', ask(ui, path)[1])[0])
+        key = unescape(re.findall('name="key"><option value="([^"]+)"', ask(ui, path)[1])[0])
         form = urlencode({"action": "plan", "key": key, "to": "offset", "at": "5"})
         response, text = ask(ui, path, "POST", {"Origin": ui.url.rstrip("/")}, form)
     assert response.status == 200

@@ -18,7 +18,7 @@ from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError
 from sparkonce.settings import INT_MAX
 
 NAMED = "sparkonce ui"
-PATIENCE = {"kafka.max.block.ms": "5000", "kafka.delivery.timeout.ms": "8000"}
+PATIENCE = {"kafka.max.block.ms": "5000", "kafka.delivery.timeout.ms": "8000", "kafka.request.timeout.ms": "4000"}
 """The patience of sending, by default: a person waits for it."""
 TURN_S = 10.0
 """How long a message waits for another one."""

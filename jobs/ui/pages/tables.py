@@ -17,6 +17,8 @@ from sparkonce.offset_store.errors import OffsetStoreError
 
 GLANCE_S = 0.3
 """The time limit for reading all tables of the list."""
+AT_ONCE = 200
+"""Tables in one part of the list."""
 CHAINS = 100
 """Partitions of the audit in one part of the table."""
 
@@ -37,10 +39,13 @@ class TableSummary:
         return None if self.audit is None else self.watch.bounds()[1]
 
 
-def _list(site: Site, _: PageRequest) -> Mapping[str, Any]:
+def _list(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     watches, left_out = site.watches()
+    wanted = asked.query.get("name", "").lower()
+    chosen = part(asked, [each for each in watches if wanted in each.place.lower()], AT_ONCE)
     until_s = time.monotonic() + GLANCE_S
-    return {"tables": [_glance(watch, until_s) for watch in watches], "left_out": left_out}
+    tables = [_glance(watch, until_s) for watch in chosen.items]
+    return {"tables": tables, "part": chosen, "are_there": bool(watches), "left_out": left_out}
 
 
 def _glance(watch: TableWatch, until_s: float) -> TableSummary:

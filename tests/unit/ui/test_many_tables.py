@@ -72,6 +72,14 @@ def test_tables_beyond_the_limit_are_counted(tmp_path: Path, site: Site, monkeyp
     assert "2 more tables are left out." in shown(TRACE, site, topic=TOPIC, partition="0", offset="3")
 
 
+def test_tables_are_found_by_their_names(tmp_path: Path, site: Site) -> None:
+    for name in ("orders", "clicks"):
+        Table.create(tmp_path / name)
+    html = shown(TABLES, site, name="ORD")
+    assert (">orders</a>" in html, ">clicks</a>" in html) == (True, False)
+    assert "No table has that in its name or place." in shown(TABLES, site, name="none")
+
+
 def test_the_upper_folders_are_searched_first_and_the_rest_is_told(
     tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ FREE_TRIES = 1
 UPKEEP_EVERY = 25
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 CONFLICTS = ("Concurrent", "DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-GONE = ("RESTORE", "missing", "FileNotFound", "BEYOND_DELETED_FILE_RETENTION")
+GONE = ("RESTORE", "missing", "Not all files from version", "FileNotFound", "BEYOND_DELETED_FILE_RETENTION")
 
 
 @dataclass(slots=True)
