@@ -339,7 +339,7 @@ def flows_of_new(
     """
     accepted, kept = _Accepted(made), []
     accepted.add([flow for route in made if not route.finds_topics for flow in route.flows([])])
-    for topic in sorted(existing, key=lambda each: each not in known):
+    for topic in sorted(set(existing), key=lambda each: (each not in known, each)):
         try:
             accepted.add([flow for route in made if route.finds_topics for flow in route.flows([topic])])
             kept.append(topic)

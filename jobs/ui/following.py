@@ -80,7 +80,9 @@ class Following:
         if self._followers >= MAX_FOLLOWERS:
             raise TooManyError(f"{MAX_FOLLOWERS} pages are open: close some")
         self._loop = asyncio.get_running_loop()
-        watched = self._watched.setdefault(name, _Watched())
+        watched = self._watched.get(name)
+        if watched is None or watched.has_ended:
+            watched = self._watched[name] = _Watched()
         self._followers += 1
         watched.followers += 1
         try:
@@ -93,7 +95,8 @@ class Following:
             self._followers -= 1
             watched.followers -= 1
             if not watched.followers:
-                self._watched.pop(name, None)
+                if self._watched.get(name) is watched:
+                    del self._watched[name]
                 if watched.task is not None:
                     watched.task.cancel()
 
@@ -110,6 +113,8 @@ class Following:
                     await asyncio.wait_for(changed.wait(), STILL_THERE_S)
                 except TimeoutError:
                     yield ": still there\n\n"
+        if watched.has_ended:
+            yield f"retry: {10 * RETRY_MS}\n\n"
 
     async def _look(self, watched: _Watched, look: Callable[[], Rendered], interval_s: float) -> None:
         try:

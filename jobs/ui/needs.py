@@ -187,10 +187,11 @@ def _gone(pipeline: Pipeline, seen: Seen) -> str:
     if pipeline.beyond:
         logs = ", ".join(sorted({row.topic for row in pipeline.beyond}))
         return f"The log of {logs} ends before the offset that the query has committed: it was made anew, or cut."
-    is_left = pipeline.state.word == STOPPED and seen.now_ms - (pipeline.last_ms or 0) > PAST_MS
-    if pipeline.made_anew and not is_left:
+    goes_on = pipeline.state.is_certain and pipeline.state.word in (RUNNING, BEHIND, IDLE)
+    if pipeline.made_anew and (goes_on or seen.now_ms - (pipeline.last_ms or 0) < PAST_MS):
         names = ", ".join(pipeline.made_anew)
-        return f"Topic {names} was deleted and created again since the query has read it: its id is another one."
+        why = "it was deleted and created again, or these are not the brokers of the query."
+        return f"Topic {names} has another id here than the one that the query has read: {why}"
     return ""
 
 
@@ -266,7 +267,8 @@ def _of_a_producer(other: OtherTransaction, held_back: tuple[str, int], seen: Se
         f"{first}. Kafka should have aborted it {_whole(-left_s)} ago. To abort it in each of its partitions by hand: "
         f"kafka-transactions.sh abort, with the start offset that this shows for producer {other.producer_id}:"
     )
-    return remedy, (f"kafka-transactions.sh --bootstrap-server {seen.servers} describe-producers {where}",)
+    servers = shlex.quote(seen.servers)
+    return remedy, (f"kafka-transactions.sh --bootstrap-server {servers} describe-producers {where}",)
 
 
 def _whole(seconds: float) -> str:
@@ -284,7 +286,8 @@ def _ours(application: Application, is_at_work: bool, seen: Seen) -> Iterator[Ne
     old = [each for each in application.open if seen.now_ms - each.found.started_ms >= HUNG_MS]
     if not old or is_at_work:
         return
-    remedy = "Start the query again, which ends them" + ("; or end them by hand." if commands else ".")
+    by_hand = "; or end them by hand: abort shows what it would do, and does it with --apply."
+    remedy = "Start the query again, which ends them" + (by_hand if commands else ".")
     why = f"Readers of committed records wait: {meaning(old[0].why, application)}."
     yield Need(Severity.WAITING, subject, "are left open", why, remedy, "/transactions", commands)
 
@@ -346,5 +349,5 @@ def _with_checkpoint(pipeline: Pipeline) -> str:
 
 
 def _offsets(pipeline: Pipeline, seen: Seen) -> tuple[str, ...]:
-    brokers = f" --bootstrap-servers {seen.servers}" if seen.servers else ""
+    brokers = f" --bootstrap-servers {shlex.quote(seen.servers)}" if seen.servers else ""
     return tuple(f"sparkonce offsets show {shlex.quote(sink.watch.place)}{brokers}" for sink in pipeline.sinks[:1])

@@ -26,9 +26,10 @@ class ResultCache:
                 self._results.move_to_end(key)
                 return cast("_T", self._results[key][0])
         made = make()
+        characters = size(made)
         with self._lock:
-            self._left += self._results.pop(key, (None, 0))[1] - size(made)
-            self._results[key] = made, size(made)
+            self._left += self._results.pop(key, (None, 0))[1] - characters
+            self._results[key] = made, characters
             while self._results and (len(self._results) > self._most or self._left < 0):
                 self._left += self._results.popitem(last=False)[1][1]
         return made

@@ -167,7 +167,10 @@ def _open_row(application: Application, each: OpenTransaction, now_ms: int) -> l
 
 
 def commands_that_end(application: Application, servers: str) -> tuple[str, ...]:
-    """Return the command that ends what is open: what was decided is finished first, what was not is aborted."""
+    """Return the command that ends what is open: what was decided is finished first, what was not is aborted.
+
+    Without ``--apply``, abort shows what it would do.
+    """
     common = f"--bootstrap-servers {shlex.quote(servers)} --app-id {shlex.quote(application.app_id)}"
     if application.unfinished is not None:
         return (f"sparkonce transactions finish {common}{' --accept' if application.is_hurt else ''}",)

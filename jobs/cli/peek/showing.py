@@ -142,7 +142,7 @@ def value_lines(value: Cell) -> Iterator[str]:
 
 
 def value_text(value: Cell, most: int | None = None) -> str:
-    """Return a value in lines, as indented JSON; with ``most`` no more than is sure to have so many characters."""
+    """Return a value in lines, as indented JSON; with ``most`` its beginning, of a little more characters than that."""
     if value.form is Form.TREE:
         text = indented(value.content, most)
     elif value.form is Form.TEXT:
@@ -153,7 +153,7 @@ def value_text(value: Cell, most: int | None = None) -> str:
 
 
 def indented(content: Any, most: int | None = None) -> str:
-    """Return a value as indented JSON, which may be a thousand times as long as it is; with ``most``, its beginning."""
+    """Return a value as indented JSON, which may be a thousand times as long as it is; with ``most``, as above."""
     parts, length = list[str](), 0
     for part in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(content):
         parts.append(part)

@@ -177,6 +177,8 @@ class FollowedTable:
         self.lock = threading.RLock()
         """Held by readers of `reading`."""
         self._reading: Reading | None = None
+        self.looked_at_s = 0.0
+        """When `look` last had time for data files, by the monotonic clock."""
         self._failed: tuple[float, Exception] | None = None
         """Until when the table is not tried again, by the monotonic clock, and why."""
 
@@ -184,6 +186,8 @@ class FollowedTable:
         """Read commits for ``budget_s`` (None: the table's own); return the state. Raises OffsetStoreError."""
         with self.lock:
             began_s = time.monotonic()
+            if budget_s != 0:
+                self.looked_at_s = began_s
             if self._failed is not None and began_s < self._failed[0]:
                 raise self._failed[1].with_traceback(None)
             try:

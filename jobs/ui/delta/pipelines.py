@@ -200,9 +200,14 @@ class Pipeline:
         return self.most_in_a_minute > 0 and (self.lag or 0) > self.most_in_a_minute
 
     @cached_property
+    def read(self) -> Sequence[PartitionRow]:
+        """The partitions that it reads: those of its newest plan, if that is known."""
+        return [each for each in self.partitions if each.planned is not None] or self.partitions
+
+    @cached_property
     def lag_s(self) -> float | None:
         """The longest time that a record has waited; None if none waits, or if it is not known of one."""
-        ages = [each.age_s for each in self.partitions if (each.lag or 0) > 0]
+        ages = [each.age_s for each in self.read if (each.lag or 0) > 0]
         return None if None in ages else max((age for age in ages if age is not None), default=None)
 
     @cached_property
@@ -243,25 +248,25 @@ class Pipeline:
     @cached_property
     def lag(self) -> int | None:
         """The lag of all partitions with a known one; None if nothing is known to wait and not all are known."""
-        known = total_lag(each.lag for each in self.partitions)
+        known = total_lag(each.lag for each in self.read)
         return known if known or self.is_whole else None
 
     @cached_property
     def is_whole(self) -> bool:
         """Whether the lag of each partition is known."""
-        return all(each.lag is not None for each in self.partitions)
+        return all(each.lag is not None for each in self.read)
 
     @cached_property
     def made_anew(self) -> tuple[str, ...]:
         """Its topics that were deleted and created again since it has read them."""
-        return tuple(dict.fromkeys(each.topic for each in self.partitions if each.is_anew))
+        return tuple(dict.fromkeys(each.topic for each in self.read if each.is_anew))
 
     @cached_property
     def beyond(self) -> frozenset[PartitionRow]:
         """The partitions whose log ends before the committed offset: the topic was recreated, or has lost records."""
         if self.ends_at_ms < (self.last_ms or 0) + SETTLED_MS:
             return frozenset()
-        return frozenset(each for each in self.partitions if each.lag is not None and each.lag < 0)
+        return frozenset(each for each in self.read if each.lag is not None and each.lag < 0)
 
     @cached_property
     def most_in_a_minute(self) -> int:
@@ -301,14 +306,14 @@ class Known:
 
 def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: Mapping[str, str]) -> Known:
     """Read checkpoints and tables."""
-    checkpoints, tables, problems, reading = list[CheckpointState](), list[TableWatch](), dict[str, str](), []
+    checkpoints, tables, problems, reading = list[CheckpointState](), dict[str, TableWatch](), dict[str, str](), []
     for place in places:
         try:
             checkpoints.append(read_checkpoint(place, storage_options))
         except CheckpointError as error:
             problems[place] = str(error)
-    until_s = time.monotonic() + LOOKS_S
-    for watch in watches:
+    until_s, all_of_them = time.monotonic() + LOOKS_S, list(watches)
+    for watch in sorted(all_of_them, key=lambda each: each.followed.looked_at_s):
         is_late = time.monotonic() >= until_s
         if watch.followed.known is None and is_late:
             reading.append(watch)
@@ -316,10 +321,11 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
         try:
             if watch.followed.look(0.0 if is_late else None).verdict is None:
                 reading.append(watch)
-            tables.append(watch)
+            tables[watch.place] = watch
         except (OffsetStoreError, OSError, ValueError) as error:
             problems[watch.place] = str(error) or type(error).__name__
-    return Known(tuple(checkpoints), tuple(tables), problems, tuple(reading))
+    found = tuple(tables[each.place] for each in all_of_them if each.place in tables)
+    return Known(tuple(checkpoints), found, problems, tuple(reading))
 
 
 def pipelines(known: Known, ends: EndOffsets, now_ms: int, past: Past = lambda *_: ()) -> list[Pipeline]:
@@ -445,7 +451,7 @@ def _pipeline(query_id: str, index: _Index, runs: Runs, ends: EndOffsets, now_ms
         tuple(_partitions(checkpoint, committed, ends)),
         minutes,
         is_past,
-        tuple(others[:MAX_OTHERS]),
+        tuple(sorted(others, key=lambda each: -(each.last_ms or 0))[:MAX_OTHERS]),
         ends.at_ms,
         runs.find(query_id),
         now_ms,
@@ -465,14 +471,14 @@ def _partitions(
 ) -> Iterable[PartitionRow]:
     planned: dict[tuple[str, Slot], int] = {}
     topic_ids: dict[str, str] = {}
-    for source in checkpoint.sources if checkpoint else ():
-        planned |= {(source.name, slot): at for slot, at in source.next.items()}
-        topic_ids |= source.topic_ids
     stored: dict[tuple[str, Slot], tuple[int, int]] = {}
     for newest in committed:
         for (name, tp), extent in newest.items():
             stored[name, (tp.topic, tp.partition)] = extent.end, extent.end - extent.start
-            topic_ids.setdefault(tp.topic, tp.topic_id)
+            topic_ids[tp.topic] = tp.topic_id  # the last one is the newest, if the query went on with another topic
+    for source in checkpoint.sources if checkpoint else ():
+        planned |= {(source.name, slot): at for slot, at in source.next.items()}
+        topic_ids |= source.topic_ids
     for name, (topic, partition) in sorted(planned.keys() | stored.keys()):
         key = name, (topic, partition)
         end, records = stored.get(key, (None, None))

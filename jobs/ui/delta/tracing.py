@@ -212,7 +212,7 @@ def _by_columns(
             said.append(Statement(Level.UNKNOWN, text))
         count, counted_by = _count_rows(watch, coordinates, record)
         proof = prove(watch, owner, offset, offset + 1)
-        is_doubtful = count is not None and count > 1
+        is_doubtful = count is None or count > 1
         return RowTrace(row, added_by, by_it, record, (proof,), (*said, counted_by), is_doubtful)
     if len(owners) > 1:
         text = "Several applications, or sources, have written this record here: its row may be of any of them"

@@ -62,7 +62,8 @@ class _Moves:
     def note(self, committed: int, now_s: float) -> None:
         """Note the sum of its offsets now."""
         if committed != self.committed:
-            self.pause_s = self.pause_s if self.last_s is None else now_s - self.last_s
+            if self.last_s is not None:  # a longer time is one without records
+                self.pause_s = min(now_s - self.last_s, UNSEEN_PAUSE_S)
             self.committed, self.last_s = committed, now_s
 
 

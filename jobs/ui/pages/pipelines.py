@@ -11,7 +11,7 @@ from typing import Any
 from sparkonce.jobs.shared import drawing
 from sparkonce.jobs.shared.events import noted
 from sparkonce.jobs.ui.delta.figures import charts
-from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Pipeline, batches_of, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import MAX_OTHERS, EndOffsets, Pipeline, batches_of, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.timeline import Event, Timeline
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
@@ -40,10 +40,14 @@ class _All:
     """What is not looked at, in words."""
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all that was named was read, a moment ago."""
-        are_made = all(each.at_ms is not None and each.problem is None for each in self.looks)
-        return are_made and not self.left_out and not self.seen.known.still_reading
+    def unread(self) -> list[str]:
+        """What was named and is not read yet, or cannot be, in words."""
+        names = ("topics", "groups", "transactions")
+        found = [name for name, each in zip(names, self.looks, strict=False) if each.at_ms is None or each.problem]
+        groups = sum(1 for each in self.seen.groups.values() if each.problem is not None)
+        counted = ((groups, "group"), (len(self.seen.known.still_reading), "table"))
+        found += [amount(count, noun) for count, noun in counted if count]
+        return [*found, "the tables below"] if self.left_out else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ def _list(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     return {
         "known": found.seen.known,
         "needs": needed,
-        "is_whole": found.is_whole,
+        "unread": found.unread,
+        "max_others": MAX_OTHERS,
         "left_out": found.left_out,
         "counts": Counter((each.state.word, each.state.is_certain) for each in every),
         "totals": _totals(every),

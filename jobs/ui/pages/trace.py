@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sparkonce.jobs.ui.delta.followed import AuditState
+from sparkonce.exactly_once.audit_report import Verdict
 from sparkonce.jobs.ui.delta.paced import PacedResults
 from sparkonce.jobs.ui.delta.rows import OPERATORS, Condition, RowsFound
 from sparkonce.jobs.ui.delta.tables import TableWatch
@@ -48,7 +48,7 @@ def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
 
 def _of_rows(watch: TableWatch, wanted: tuple[Condition, ...]) -> Mapping[str, Any]:
     try:
-        found, traces = _rows.get((watch.place, _state_of(watch), wanted), partial(trace_rows, watch, wanted))
+        found, traces = _rows.get((watch.place, _verdict_of(watch), wanted), partial(trace_rows, watch, wanted))
     except ValueError as error:
         return {"problem": str(error)}
     return {"found": found, "traces": traces}
@@ -60,8 +60,8 @@ def _of_record(watches: list[TableWatch], asked: PageRequest) -> Mapping[str, An
         return {
             "problem": "a record has a topic, a partition and an offset: give all three, the latter as whole numbers"
         }
-    states = tuple((watch.place, _state_of(watch)) for watch in watches)
-    traces, unread = _records.get((states, topic, *numbers), partial(_traced, watches, topic, *numbers))
+    tables = tuple((watch.place, _verdict_of(watch)) for watch in watches)
+    traces, unread = _records.get((tables, topic, *numbers), partial(_traced, watches, topic, *numbers))
     return {"records": traces, "unread": unread}
 
 
@@ -78,12 +78,10 @@ def _traced(
     return sorted(traces, key=lambda each: not each.proofs), unread
 
 
-def _state_of(watch: TableWatch) -> AuditState | None:
-    """Return what a proof depends on: a new commit, and what the audit finds later, give another one."""
-    try:
-        return watch.look()
-    except (OffsetStoreError, OSError, ValueError):  # tracing says why
-        return None
+def _verdict_of(watch: TableWatch) -> Verdict | None:
+    """Return what the audit has last said: with another verdict, what was proven is looked at again."""
+    known = watch.followed.known
+    return None if known is None else known.verdict
 
 
 def _conditions(asked: PageRequest) -> list[Condition]:

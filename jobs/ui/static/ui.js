@@ -30,12 +30,25 @@ function show(state) {
   connection.className = state === LIVE ? "good" : state.startsWith("paused") ? "soft" : "bad";
 }
 
-// What somebody reads stands still: while a message is open, or after "Pause", changes are held, and new messages counted.
+// What somebody reads stands still: while a message is open, text is selected, or after "Pause", changes are held, and new
+// messages counted.
 let held = null, paused = false;
 
 function isReading() {
-  return paused || main.querySelector("tbody details[open]") !== null;
+  return paused || isSelecting() || main.querySelector("tbody details[open]") !== null;
 }
+
+function isSelecting() {
+  const selection = getSelection();
+  return selection !== null && !selection.isCollapsed && main.contains(selection.anchorNode);
+}
+
+let selecting = false;
+document.addEventListener("selectionchange", () => {
+  if (isSelecting() === selecting) return;
+  selecting = !selecting;
+  soon(() => isReading() ? showHeld() : release());
+});
 
 function arrived(change) {
   held = change;
@@ -110,18 +123,10 @@ function soon(change) {
   else change();
 }
 
-// A part in which text is selected, to be copied, waits until it is not any more.
-let selected = {};
-
 function replaceParts(parts) {
   for (const [id, html] of Object.entries(parts)) {
     const old = document.getElementById(id);
-    delete selected[id];
     if (old === null) continue;
-    if (isSelected(old)) {
-      selected[id] = html;
-      continue;
-    }
     const place = focusIn(old), scrolled = scrollsIn(old);
     old.replaceWith(parsed(html));
     scrollAgain(document.getElementById(id), scrolled);
@@ -129,17 +134,6 @@ function replaceParts(parts) {
   }
   dress();
 }
-
-function isSelected(element) {
-  const selection = getSelection();
-  return selection !== null && !selection.isCollapsed && selection.containsNode(element, true);
-}
-
-document.addEventListener("selectionchange", () => {
-  const parts = selected;
-  selected = {};
-  if (Object.keys(parts).length) replaceParts(parts);
-});
 
 function scrollsIn(element) {
   return [...element.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
@@ -154,7 +148,6 @@ function replaceWhole(html) {
   const typed = [...main.querySelectorAll("input[id], select[id], textarea[id]")].filter(isTyped).map((each) => [each.id, each.value, each.checked]);
   const opened = [...main.querySelectorAll("details[id][open]")].map((each) => each.id);
   const scrolled = scrollsIn(main);
-  selected = {};
   main.replaceChildren(parsed(html));
   dress();
   for (const [id, value, checked] of typed) {

@@ -39,7 +39,7 @@ def test_queries_into_topics_have_a_target_and_a_guarantee(
         found = {each.query_id: each for each in pipelines(known, EndOffsets(lambda *_: 12), now_ms=1)}
         every = part(PageRequest(), [*found.values()], 100)
         shown = {"site": site, "asked": PageRequest(), "known": known, "part": every, "looks": ()}
-        html = render("pipelines.html", {**shown, "needs": [], "counts": {}, "left_out": ""}).whole
+        html = render("pipelines.html", {**shown, "needs": [], "counts": {}, "left_out": "", "max_others": 50}).whole
     for guarantee, made in applications.items():
         pipeline = found[f"query-{made.name}"]
         is_exact = guarantee is Guarantee.EXACTLY_ONCE

@@ -17,4 +17,5 @@ def test_a_page_that_can_be_read_no_more_ends_its_streams() -> None:
         return [event async for event in events]
 
     got = asyncio.run(follow())
-    assert [event.partition("data: ")[2].strip() for event in got[1:]] == ['"first"', '"second"']
+    assert [event.partition("data: ")[2].strip() for event in got[1:3]] == ['"first"', '"second"']
+    assert got[3:] == ["retry: 5000\n\n"]

@@ -185,7 +185,23 @@ def test_a_query_whose_topic_was_made_anew(query: Query) -> None:
     found = pipelines(seen.known, anew, seen.now_ms)
     need = only(needs(replace(seen, pipelines=found)))
     assert (need.severity, need.what) == (Severity.WRONG, "has read what is gone")
-    assert "topic was deleted and created again" in need.why.lower()
+    assert "deleted and created again, or these are not the brokers" in need.why
+    left = replace(seen_of(query, later_ms=PAST_MS), pipelines=pipelines(seen.known, anew, seen.now_ms + PAST_MS))
+    assert needs(replace(left, known=seen.known)) != [], "its listener has said that it goes on"
+    nobody = replace(seen.known, runs=Runs(query.table.parent / "no-runs"))
+    assert needs(replace(left, pipelines=pipelines(nobody, anew, left.now_ms))) == [], "it was left"
+
+
+def test_a_query_that_went_on_with_another_topic_of_the_name_has_read_that(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.write(0, [{"v": 1}])
+    line = SourceOffset("kafka", {TP._replace(topic_id="another"): Position(0, 5)}).to_json()
+    (query.checkpoint / "offsets" / "1").write_text(f"v1\n{{}}\n{line}")
+    query.commit(1, query.tasks(rows=[{"v": 2}]))
+    known = look([], [TableWatches({}).at(str(query.table))], {})
+    ends = EndOffsets(lambda *_: 5, is_anew=lambda _, topic_id: topic_id != "another")
+    (pipeline,) = pipelines(known, ends, now_ms())
+    assert (pipeline.made_anew, pipeline.lag) == ((), 0)
 
 
 def test_a_query_that_reads_behind_an_open_transaction_has_lost_nothing(query: Query) -> None:
