@@ -115,7 +115,8 @@ def test_what_somebody_selects_stays_until_it_was_copied(system: System, page: P
     found.locator("pre").first.select_text()
     expect(page.locator("#connection")).to_have_text("paused")
     Runs().note("broken", RunState.FAILED, "PoisonError: late news")
-    page.wait_for_function("JSON.stringify(held)?.includes('late news')")
+    while not page.evaluate("JSON.stringify(held)?.includes('late news')"):
+        pass
     assert "sparkonce audit" in page.evaluate("getSelection().toString()")
     page.evaluate("getSelection().removeAllRanges()")
     expect(found).to_contain_text("late news")

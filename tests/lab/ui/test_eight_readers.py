@@ -84,7 +84,7 @@ def addresses(table: str, query: str) -> Mapping[str, list[tuple[str, Check]]]:
         "/groups/one": [("/groups/one?id=reader", has(*(f'id="o-{STILL}-{each}"' for each in range(PARTITIONS))))],
         "/tables": [("/tables", has(table))],
         "/tables/{table}": [(f"/tables/{table}", has("Versions", "Chains"))],
-        "/tables/{table}/rows": [(f"/tables/{table}/rows", has("of the rows that were written last", "bigint"))],
+        "/tables/{table}/rows": [(f"/tables/{table}/rows", has("of its newest files", "bigint"))],
         "/tables/{table}/files": [(f"/tables/{table}/files", has("Files of version"))],
         "/tables/{table}/offsets": [(f"/tables/{table}/offsets", has("topic", "app"))],
         "/trace": [("/trace?topic=topic&partition=0&offset=3", has("version 1"))],
