@@ -27,7 +27,10 @@ class OffsetMismatchError(DeliveryError):
     """The batch overlaps what is stored, or leaves a gap after it."""
 
     def __init__(self, message: str, *, is_overlap: bool = False) -> None:
-        """``is_overlap``: whether another driver wrote what is stored, or the checkpoint is an older one."""
+        """``is_overlap``: whether what is stored is past this batch.
+
+        Another driver wrote it, the checkpoint is an older one, or a RESTORE removed rows and left their offsets.
+        """
         super().__init__(message)
         self.is_overlap = is_overlap
 

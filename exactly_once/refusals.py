@@ -192,7 +192,8 @@ def restored(restore: CommitEntry, batch: Batch, store: StoreName) -> OffsetMism
     return OffsetMismatchError(
         f"{batch} was written before, and version {restore.version} (RESTORE) removed its rows and left the offsets, "
         f"so skipping it would lose them. Stop every driver and {back}; then start from the checkpoint of that time"
-        f"{'' if batch.stateful or batch.foreign else ', or with a new one and offsetStore'}"
+        f"{'' if batch.stateful or batch.foreign else ', or with a new one and offsetStore'}",
+        is_overlap=True,
     )
 
 

@@ -9,10 +9,11 @@ Within a table the order is that of `connectors.sinks.stream_sink`: dead letters
 finished in the order of their names, on object stores several at once. Only direct queries can do that: there a task
 knows which topic its rows are of before it reads them.
 
-A table that refuses its part stops the query, or is left out (``isolateTables`` of the source). Left out, it lacks the
-records of this batch and has no offset past them, so every later part is refused as a gap, and nothing is written twice
-or skipped: the source does not read the topic until the table has caught up (`Planner.without_those_behind`). If all
-tables of a batch are refused since their store does not answer, the batch fails instead, and is repeated.
+A table that refuses its part stops the query, or is left out (``isolateTables`` of the source), unless its offsets are
+past the part already. Left out, it lacks the records of this batch and has no offset past them, so every later part is
+refused as a gap, and nothing is written twice or skipped: the source does not read the topic until the table has caught
+up (`Planner.without_those_behind`). If all tables of a batch are refused since their store does not answer, the batch
+fails instead, and is repeated.
 """
 
 from __future__ import annotations

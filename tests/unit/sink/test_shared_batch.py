@@ -317,3 +317,16 @@ def test_a_table_that_another_driver_writes_stops_the_batch(tmp_path: Path) -> N
     pipeline.begin_query("q", FIRST)
     with pytest.raises(OffsetMismatchError, match="and another batch was written under this number"):
         pipeline.run(0, {"a": 5, "b": 3})
+
+
+def test_a_table_whose_rows_a_restore_removed_stops_the_batch(tmp_path: Path) -> None:
+    """Its offsets are past the batch, so that it would not count as behind, and its rows would never come back."""
+    pipeline = Pipeline(tmp_path)
+    pipeline.tables.isolates = True
+    pipeline.run(0, {"a": 2, "b": 2})
+    before, reached = DeltaTable(tmp_path / "a").version(), pipeline.reached
+    pipeline.run(1, {"a": 5, "b": 4})
+    pipeline.reached = reached  # the driver is killed before Spark notes the batch
+    DeltaTable(tmp_path / "a").restore(before)
+    with pytest.raises(OffsetMismatchError, match=r"\(RESTORE\) removed its rows and left the offsets"):
+        pipeline.run(1, {"a": 5, "b": 4})
