@@ -222,6 +222,10 @@ class Route:
         """Whether a topic of this name is read."""
         return topic in self._topics if self.pattern is None else self.pattern.finds(topic)
 
+    def reads_alone(self, topic: str) -> bool:
+        """Whether its one query of all tables reads a topic as soon as it is there."""
+        return self.shared_name is not None and self._given.table is None and self.reads(topic)
+
     def _check_placeholders(self) -> bool:
         """Check what stands in braces; return whether the place has any."""
         given, keys = self._given, self._names.keys
@@ -335,7 +339,8 @@ def flows_of_new(
     These are warned of once. Topics that are ``known`` come first.
 
     Raises:
-        OptionError: as `flows`, if no topic is known.
+        OptionError: as `flows`, if no topic is known; or if a topic is read anyway, by the query of an entry that knows
+            only its own tables (`kafka_source.tables`), and has what belongs to another entry.
     """
     accepted, kept = _Accepted(made), []
     accepted.add([flow for route in made if not route.finds_topics for flow in route.flows([])])
@@ -344,7 +349,7 @@ def flows_of_new(
             accepted.add([flow for route in made if route.finds_topics for flow in route.flows([topic])])
             kept.append(topic)
         except OptionError as error:
-            if not known:
+            if not known or (isinstance(error, _OfAnotherEntryError) and any(each.reads_alone(topic) for each in made)):
                 raise
             _warn_once(topic, str(error))
     return accepted.flows, kept
@@ -360,6 +365,10 @@ def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
     accepted, topics = _Accepted(made), list(existing)
     accepted.add([flow for route in made for flow in route.flows(topics)])
     return accepted.flows
+
+
+class _OfAnotherEntryError(OptionError):
+    """A topic would have the name, the appId or the table of another entry's, or its dead letters there."""
 
 
 class _Accepted:
@@ -392,7 +401,8 @@ def _check_is_alone(flow: Flow, place: str, having: MutableMapping[tuple[str, st
     ):
         other = having.setdefault((kind, own), flow)
         if other is not flow:
-            raise OptionError(f"{flow} and {other} {why}")
+            kind_of_error = OptionError if other.query == flow.query else _OfAnotherEntryError
+            raise kind_of_error(f"{flow} and {other} {why}")
 
 
 def _check_dead_letters(
@@ -417,7 +427,9 @@ def _check_dead_letters(
         rows = having.get(("table", _real(letters)))
     for one, other in ((flow, rows), (giving, flow)):
         if one is not None and other is not None:
-            raise OptionError(f"{one}: its dead letters go to the table of {other}: choose a table of their own")
+            raise _OfAnotherEntryError(
+                f"{one}: its dead letters go to the table of {other}: choose a table of their own"
+            )
 
 
 def _real(path: str) -> str:

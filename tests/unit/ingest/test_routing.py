@@ -187,11 +187,28 @@ def test_the_table_of_another_entry_takes_no_dead_letters() -> None:
     made(IngestTable(topics="a", path="/lake/x", dead_letters="table:/lake/dead", **JSON), raw)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        IngestTable(topic_pattern=r"^b\.(.+)$", path="/lake/{1}"),
+        IngestTable(topics="rows", path="/lake/x"),
+        IngestTable(topic_pattern=r"^b\.(.+)$", path="/others/{1}", name="a.{1}"),
+        IngestTable(topics="rows", path="/rows", dead_letters="table:/lake/x", **JSON),
+    ],
+)
+def test_a_new_topic_that_has_the_table_of_another_entry_ends_the_ingestion(other: IngestTable) -> None:
+    """The query of its entry reads it at once, and knows only its own tables."""
+    both = IngestTable(topic_pattern=r"^a\.(.+)$", path="/lake/{1}"), other
+    settings = IngestSettings.of(IngestTable(), both, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
+    with pytest.raises(OptionError):
+        flows_of_new(routes(settings), ["a.y", "b.x", "a.x"], {"a.y"})
+
+
 def test_of_a_new_topic_all_tables_are_made_or_none(caplog: pytest.LogCaptureFixture) -> None:
     """The second entry would give ``ab`` the name that the first has given it; ``ac`` is looked at after it."""
     both = (
-        IngestTable(topic_pattern="^a", path="/lake/{topic}"),
-        IngestTable(topic_pattern="^.b", path="/copies/{topic}"),
+        IngestTable(topic_pattern="^a", path="/lake/{topic}", direct=False),
+        IngestTable(topic_pattern="^.b", path="/copies/{topic}", direct=False),
     )
     settings = IngestSettings.of(IngestTable(), both, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
     found, kept = flows_of_new(routes(settings), ["ab", "ac", "a"], {"a"})
