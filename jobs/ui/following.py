@@ -127,7 +127,7 @@ class Following:
                 await asyncio.sleep(interval_s)
         except Exception:
             _log.exception("a page cannot be read any more")
-        finally:  # a browser connects again, and sees why
+        finally:  # end the streams: browsers connect again, and do not stay "live" with an old state
             watched.has_ended = True
             watched.announce()
 

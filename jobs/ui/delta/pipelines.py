@@ -53,7 +53,7 @@ ORDER = FAILED, FENCED, BEHIND, RUNNING, STOPPED, IDLE
 GOING = RUNNING, BEHIND, IDLE
 """States of a query that goes on, if they are certain."""
 MAX_OTHERS = 50
-"""The number of other queries with an appId that are told, the most recent ones."""
+"""How many other queries with the same appId are listed: the most recent ones."""
 NAMES = 3
 """How many of its appIds name a query that writes many tables."""
 

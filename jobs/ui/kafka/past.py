@@ -14,7 +14,7 @@ from sparkonce.offset_store.group import Slot
 SPACING_S = 1.0
 MAX_MOMENTS = 300
 HISTORY_S = MAX_MOMENTS * SPACING_S
-"""How far back an offset's time is known, but in very large clusters."""
+"""How far back the time of an offset is known, except in very large clusters."""
 MIN_MOMENTS = 15
 MAX_ENTRIES = 400_000
 """Number of times multiplied by partitions: for a very large cluster the history is shorter."""

@@ -161,7 +161,7 @@ class GroupState:
     problem: str | None = None
     """Why its offsets are unknown."""
     pause_s: float = UNSEEN_PAUSE_S
-    """The time between its last two commits that moved offsets."""
+    """The time between its last two commits that moved offsets, at most `UNSEEN_PAUSE_S`; that until two were seen."""
 
     @property
     def is_empty(self) -> bool:

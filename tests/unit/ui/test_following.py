@@ -9,7 +9,7 @@ from sparkonce.jobs.ui.rendering import Rendered
 
 
 def test_a_page_that_can_be_read_no_more_ends_its_streams() -> None:
-    """A browser connects again then, and is told why; else it would go on to show what was."""
+    """A browser then connects again; otherwise it would keep an old state and call it live."""
     looks = iter([Rendered("first"), Rendered("second")])
 
     async def follow() -> list[str]:
