@@ -205,7 +205,7 @@ class Auditor:
         if Writes.OFFSETS in batch.writes:
             self._with_offsets.add(batch.record.app_id)
             self._check_batch_id(batch.record, name)
-            for key, extent in sorted(batch.record.moved.items()):
+            for key, extent in sorted(batch.record.stored.items()):
                 self._extend(batch.record.app_id, key, extent, name)
 
     def finish(self, look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> Report:

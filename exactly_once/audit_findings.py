@@ -208,7 +208,7 @@ class Chain:
         """Append the next range."""
         if self.ranges and self.ranges[-1].end == extent.start:
             self.ranges[-1] = OffsetRange(self.ranges[-1].start, extent.end)
-        else:
+        elif extent.end > extent.start:
             self.ranges.append(extent)
         self.end, self.before, self.cloned = extent.end, f"version {version}", ""
         self.epoch = extent.epoch

@@ -43,7 +43,7 @@ from sparkonce.exactly_once.refusals import THE_TABLE, StoreName, fenced, refusa
 from sparkonce.exactly_once.restored import restore_that_took_out
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
-from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, Writes
+from sparkonce.offset_store.record import BatchRecord, Commit, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.store import Snapshot, SnapshotSource
 
 MAX_CONFLICTS = 10
@@ -198,7 +198,8 @@ class Delivery:
                     raise fenced(decision, batch, snapshot, plan.version, self._store_name)
                 if not commit.is_second:
                     check_ranges(batch, seen.next_offsets)
-                commit = replace(commit, is_first=seen.others is not None)
+                record = replace(batch.record, begun=_begun(seen, batch))
+                commit = replace(commit, record=record, is_first=seen.others is not None)
             elif (by_delta := rows.written_by_delta(batch.record)) is not None:
                 raise refusal(WrittenByDelta(by_delta), batch, snapshot, self._store_name)
             if commit.is_second:
@@ -262,6 +263,18 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
     epochs = snapshot.epochs(cut) if cut else {}
     by_delta = result.written_by_delta(record)
     return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others, epochs, by_delta)
+
+
+def _begun(seen: Stored, batch: Batch) -> frozenset[PartitionKey]:
+    """Return the partitions of which a query has read nothing yet, and whose positions its first commit stores.
+
+    All their records may have expired before. A later query then knows that they were not passed over.
+    """
+    if seen.last_batch_id is not None:
+        return frozenset()
+    ranges = batch.record.ranges.items()
+    still = {key for key, extent in ranges if extent.end == extent.start > 0 and extent.cut_from is None}
+    return frozenset(still - seen.next_offsets.keys() - batch.read_before.keys())
 
 
 def _has_every_batch(snapshot: Snapshot, batch: Batch) -> bool:

@@ -23,7 +23,8 @@ one must also have the number that is due, or it is `MissingPredecessor`: the ta
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins past offset 0 may have records before its start that were never read. That is
-`PartitionNotStored`, in place of 3 and 4.
+`PartitionNotStored`, in place of 3 and 4. So the first commit of a query also stores the positions of partitions
+without new records (`BatchRecord.begun`).
 
 A partition whose log was truncated since it was last read (`OffsetRange.cut_from`) begins below the stored offset: that
 must be exactly what had been read before the truncation, so such a batch follows the stored offset as any other does.

@@ -215,7 +215,7 @@ def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[Off
     for entry in entries:
         if entry.version > after_version and entry.batch is not None:
             record = entry.batch.record
-            starts |= {OffsetTxn(record.app_id, source, tp): at.start for (source, tp), at in record.moved.items()}
+            starts |= {OffsetTxn(record.app_id, source, tp): at.start for (source, tp), at in record.stored.items()}
     return starts
 
 

@@ -119,16 +119,23 @@ class BatchRecord:
     """The amount written, for people to read; None if nothing was counted."""
     rules: str | None = field(default=None, compare=False)
     """A digest of the options that turn records into rows and dead letters; None if unknown."""
+    begun: frozenset[PartitionKey] = field(default=frozenset(), compare=False)
+    """Partitions without new records whose positions are stored all the same, by the first commit of a query."""
 
     @property
     def moved(self) -> dict[PartitionKey, OffsetRange]:
         """The partitions with new records in this batch."""
         return {key: extent for key, extent in self.ranges.items() if extent.end > extent.start}
 
+    @property
+    def stored(self) -> dict[PartitionKey, OffsetRange]:
+        """The partitions whose ends a commit of the batch's offsets stores: those that moved, and those `begun`."""
+        return self.moved | {key: self.ranges[key] for key in self.begun & self.ranges.keys()}
+
     def to_commit_info(self, writes: Writes) -> dict[str, Any]:
-        """Return the JSON object of a commit that holds ``writes``; only partitions that moved are in it."""
+        """Return the JSON object of a commit that holds ``writes``, with the partitions that are `stored`."""
         sources: dict[str, dict[str, Any]] = {}
-        for (source, tp), extent in sorted(self.moved.items()):
+        for (source, tp), extent in sorted(self.stored.items()):
             topic = sources.setdefault(source, {}).setdefault(tp.topic, {"id": tp.topic_id, "partitions": {}})
             number = str(tp.partition)
             topic["partitions"][number] = [extent.start, extent.end]
@@ -179,6 +186,7 @@ class BatchRecord:
             fingerprint,
             _counts_of(info.get("counts")),
             info.get("rules"),
+            frozenset(key for key, extent in ranges.items() if extent.end == extent.start),
         )
 
 

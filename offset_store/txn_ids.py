@@ -185,7 +185,7 @@ def transactions_of(commit: Commit[FileT]) -> dict[str, int]:
     if Writes.OFFSETS not in commit.writes:
         return {}
     record = commit.record
-    txns = {offset_txn_id(record.app_id, *key): extent.end for key, extent in record.moved.items()}
+    txns = {offset_txn_id(record.app_id, *key): extent.end for key, extent in record.stored.items()}
     txns[query_txn_id(record.app_id, record.query_id)] = record.batch_id
     if record.fingerprint is not None:
         txns[batch_txn_id(record.app_id, record.query_id, record.batch_id)] = record.fingerprint.to_int()
@@ -248,7 +248,7 @@ def _epochs_onto(look_up: LookUp, record: BatchRecord) -> dict[str, int]:
     A stored epoch is looked up only where that is unknown.
     """
     written = {}
-    for key, extent in record.moved.items():
+    for key, extent in record.stored.items():
         txn_id = epoch_txn_id(record.app_id, *key)
         if extent.epoch is None:
             if look_up(txn_id) not in (None, UNKNOWN_EPOCH):

@@ -13,7 +13,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,8 @@ class _Behind:
     flow: Flow
     until: SourceOffset
     """Where the shared query stands on the table's topic."""
+    earlier: Set[TopicPartition] = frozenset()
+    """Partitions of which it may lack what is before the shared query's origin."""
     query: StreamingQuery | None = None
     checkpoint: str = ""
     """The checkpoint of its query, which no other query uses."""
@@ -118,7 +120,8 @@ class CatchingUp:
                 continue
             if self._is_behind(flow, ends.source, until, earlier):
                 _log.warning("%s: the table is behind the query of the others, and catches up by its own", flow)
-                self._behind[flow.name] = _Behind(flow, SourceOffset(ends.source, until))
+                own = until.keys() & {*earlier}
+                self._behind[flow.name] = _Behind(flow, SourceOffset(ends.source, until), own)
             self._seen[flow.query, flow.name] = until
 
     def look(self, *, again: bool = True) -> None:
@@ -201,7 +204,11 @@ class CatchingUp:
             stored = self.store_of(behind.flow).read(behind.until.source, until)
         except OffsetStoreError:
             return until
-        return {tp: at for tp, at in until.items() if not stored or tp in stored or at.next > at.origin}
+        return {
+            tp: at
+            for tp, at in until.items()
+            if not stored or tp in stored or tp in behind.earlier or at.next > at.origin
+        }
 
     def _remove_checkpoint(self, behind: _Behind) -> None:
         """Delete the checkpoint of a query that has ended: the table has its offsets."""

@@ -1,8 +1,8 @@
 """Which checkpoint a query begins with, since tables, and not checkpoints, hold how far they are.
 
 A checkpoint is left for a new one, in a folder with the next number, once its query could not go on with it: a table
-was written by another query of the ingestion since. The new one begins where the tables end. Old ones are never used
-again, and never deleted.
+was written by another query of the ingestion since, or is no longer there. The new one begins where the tables end. Old
+ones are never used again, and never deleted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from sparkonce.connectors.ingest.routing import Flow
+from sparkonce.connectors.ingest.routing import EARLIEST, Flow
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.offset_store import OffsetStore, OffsetStoreError
 from sparkonce.offset_store.offsets import SourceOffset, TopicPartition, is_ours
@@ -36,14 +36,21 @@ def usable(flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], Off
     if Checkpoint.open(flow.checkpoint, storage).is_stateful():  # begun anew, it would lack its state
         return flow
     number, checkpoint = 1, flow.checkpoint
-    while not _can_go_on(checkpoint, storage, store_of):
+    reads_all = flow.source["startingOffsets"] == EARLIEST
+    while not _can_go_on(checkpoint, storage, store_of, reads_all=reads_all):
         number += 1
         checkpoint = f"{flow.checkpoint}~{number}"  # no topic has this in its name
     return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
 
 
-def _can_go_on(checkpoint: str, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None]) -> bool:
-    """Whether a query can go on with a checkpoint: no table has more than its batches, or a part of the last one."""
+def _can_go_on(
+    checkpoint: str, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None], *, reads_all: bool
+) -> bool:
+    """Whether a query can go on with a checkpoint: no table has more than its batches, or a part of the last one.
+
+    Nor is a table without what is before the checkpoint to get its last batch, as if all began there: one that was
+    dropped, of a query that ``reads_all``.
+    """
     done = {end.source: end for end in committed(checkpoint, storage)}
     for end in _last_in(checkpoint, storage, "offsets"):
         before = done[end.source].positions if end.source in done else {}
@@ -56,9 +63,12 @@ def _can_go_on(checkpoint: str, storage: Mapping[str, str], store_of: Callable[[
                 stored = {} if store is None else store.read(end.source, own)
             except OffsetStoreError:
                 continue
-            for tp, at in stored.items():
-                reached = before[tp].next if tp in before else end.positions[tp].origin
-                if at > reached and at != end.positions[tp].next:
+            for tp in own:
+                position = end.positions[tp]
+                reached = before[tp].next if tp in before else position.origin
+                if stored.get(tp, 0) > reached and stored[tp] != position.next:
+                    return False
+                if reads_all and tp not in stored and 0 < reached < position.next:
                     return False
     return True
 

@@ -12,6 +12,7 @@ import shutil
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -24,7 +25,8 @@ from lab.crash_plans import arm
 from sparkonce import crash_points
 from sparkonce.connectors.ingest import catching_up, restarts
 from sparkonce.connectors.ingest.catching_up import CatchingUp
-from sparkonce.connectors.ingest.routing import Flow, routes
+from sparkonce.connectors.ingest.checkpoints import usable
+from sparkonce.connectors.ingest.routing import Flow, Route, routes
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
@@ -35,18 +37,27 @@ from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.offsets import Position, SourceOffset
 from tests.unit.ingest.fake_queries import FakeQuery
 from tests.unit.sink import test_shared_batch as shared_batch
-from tests.unit.sink.test_shared_batch import TOPICS, Ends, Pipeline, partition
+from tests.unit.sink.test_shared_batch import PARTITIONS, TOPICS, Ends, Pipeline, first_of, name_of, partition
 
-SEEDS = range(24)
+SEEDS = [*range(20), 129, 170, 186, 197, 270, 355]
 POINTS = [each for each in SinkPoint if each is not SinkPoint.WRITING]
 KAFKA = {"bootstrap.servers": "localhost:1"}
 
 
-def flows_of(root: Path) -> dict[str, Flow]:
+def route_of(root: Path) -> Route:
     given = IngestTable(topics=",".join(TOPICS), path=f"{root}/{{topic}}")
     settings = IngestSettings.of(given, (), app_id="app", checkpoint=str(root / "checkpoints"), kafka=KAFKA)
     (route,) = routes(settings)
-    return {flow.topics: flow for flow in route.flows([])}
+    return route
+
+
+def flows_of(root: Path) -> dict[str, Flow]:
+    return {flow.topics: flow for flow in route_of(root).flows([])}
+
+
+def shared_of(root: Path) -> Flow:
+    (shared,) = route_of(root).queries([])
+    return shared
 
 
 class Ended:
@@ -67,18 +78,23 @@ class World:
 
     def __init__(self, root: Path, random: Random) -> None:
         self.root, self.random, self.starts, self.refused = root, random, 0, 0
-        self.log = dict.fromkeys(TOPICS, 0)
+        self.begins = {**dict.fromkeys(PARTITIONS, 0), "a/1": random.choice((0, 5))}
+        """Where logs begin: the records before have expired."""
+        self.log = dict(self.begins)
         self.anew: set[str] = set()
         """Topics that were created again, which the shared query does not know yet."""
         self.pipeline = Pipeline(root)
+        self.pipeline.begin_query("q", self.begins)
         self.pipeline.tables.isolates = True
+        self.copies: dict[str, Path] = {}
+        """The newest copy of each table."""
         self.batch_id = 0
         self.pending: Ends | None = None
         """The batch that is planned, and was not committed in the checkpoint."""
         source = {"subscribe": ",".join(TOPICS), "kafka.bootstrap.servers": "localhost:1", "handOver": "ranges"}
         stores = {"offsetStore": f"delta:{root}/{{topic}}", "appId": "app", "isolateTables": "true"}
         self.planner = Planner(SourceOptions.read({**source, **stores, "startingOffsets": "earliest"}))
-        self.planner.ask = lambda wanted: dict.fromkeys(wanted, 0)  # type: ignore[method-assign]
+        self.planner.ask = lambda wanted: {tp: self.begins[name_of(tp)] for tp in wanted}  # type: ignore[method-assign]
         self.begin_process()
 
     def begin_process(self) -> None:
@@ -87,39 +103,50 @@ class World:
         self.flows = flows_of(self.root)
 
     def offset(self, ends: Ends) -> SourceOffset:
-        at = {partition(topic): Position(self.pipeline.origins.get(topic, 0), end) for topic, end in ends.items()}
+        at = {partition(name): Position(self.pipeline.origins.get(name, 0), end) for name, end in ends.items()}
         return SourceOffset("kafka", at)
 
     def notice(self) -> None:
         """Let the shared query see which topics are others now."""
+        anew = [name for name in PARTITIONS if partition(name).topic in self.anew]
         for topic in self.anew:
             shared_batch.lives[topic] += 1
-            self.pipeline.reached[topic] = 0
-        self.pipeline.origins = {**self.pipeline.origins, **dict.fromkeys(self.anew, 0)}
+        self.begins |= dict.fromkeys(anew, 0)
+        self.pipeline.reached |= dict.fromkeys(anew, 0)
+        self.pipeline.origins = {**self.pipeline.origins, **dict.fromkeys(anew, 0)}
         self.anew.clear()
 
     def plan(self) -> Ends:
         self.notice()
-        reached = {topic: self.pipeline.reached.get(topic, 0) for topic in TOPICS}
-        wanted = {topic: self.random.randint(at, self.log[topic]) for topic, at in reached.items()}
-        latest = {partition(topic): end for topic, end in wanted.items()}
+        reached = {name: self.pipeline.reached[name] for name in PARTITIONS}
+        latest = {partition(name): self.random.randint(at, self.log[name]) for name, at in reached.items()}
         found = self.planner.without_those_behind(self.offset(reached), latest)
-        return {tp.topic: end for tp, end in found.items()}
+        return {name_of(tp): end for tp, end in found.items()}
 
     def run(self) -> None:
-        """Run one batch of the shared query: the pending one again, or a new one."""
+        """Run one batch of the shared query: the pending one again, once that has started again, or a new one."""
+        if self.pending is not None:
+            self.begin_query_again()
         ends = self.pending if self.pending is not None else self.plan()
-        if all(self.pipeline.reached.get(topic, 0) == end for topic, end in ends.items()):
+        if all(self.pipeline.reached[name] == end for name, end in ends.items()):
             return
         self.pending = ends
         self.pipeline.run(self.batch_id, ends)
         self.pending, self.batch_id = None, self.batch_id + 1
         self.refused += self.pipeline.stored() != self.pipeline.reached
 
+    def begin_query_again(self) -> None:
+        """Begin with the checkpoint that is there, or a new one."""
+        shared = replace(shared_of(self.root), checkpoint=str(self.pipeline.checkpoint))
+        store_of = lambda topic: self.catching_up.store_of(self.flows[topic])  # noqa: E731
+        if usable(shared, {}, store_of).checkpoint != shared.checkpoint:
+            self.lose_checkpoint()
+
     def look(self) -> None:
         reached = self.pipeline.reached
-        waiting = [topic for topic in TOPICS if topic not in self.anew and self.log[topic] > reached.get(topic, 0)]
-        earlier = {partition(topic) for topic, origin in self.pipeline.origins.items() if origin}
+        waits = {partition(name).topic for name in PARTITIONS if self.log[name] > reached[name]}
+        earlier = {partition(name) for name, at in self.pipeline.origins.items() if at > self.begins[name]}
+        waiting = waits - self.anew
         self.catching_up.compare(self.offset(reached), self.flows, waiting, earlier)
         self.catching_up.look()
         self.catching_up.look()
@@ -132,19 +159,23 @@ class World:
         Path(flow.sink["checkpointLocation"], "offsets").mkdir(parents=True)
         if topic in self.anew:
             return Ended(RecreatedTopicError(topic))
-        origin = json.loads(flow.source["startingOffsets"])[topic]["0"]
-        until = SourceOffset.from_json(flow.source["untilOffsets"]).positions[partition(topic)].next
+        origins = json.loads(flow.source["startingOffsets"])[topic]
+        until = {
+            name_of(tp): at.next for tp, at in SourceOffset.from_json(flow.source["untilOffsets"]).positions.items()
+        }
         folder = self.root / "own" / str(self.starts)
         folder.mkdir(parents=True)
         own = Pipeline(folder)
         own.tables.root, own.tables.refusing = self.root, self.pipeline.tables.refusing
-        at = self.pipeline.stored()[topic] or max(origin, 0)
-        own.begin_query(f"own {self.starts}", {topic: at})
+        stored = self.pipeline.stored()
+        begins = {name: max(origins[str(partition(name).partition)], self.begins[name]) for name in until}
+        at = {name: stored[name] or begins[name] for name in until}
+        own.begin_query(f"own {self.starts}", at)
         batch_id = 0
-        while at < until:
-            at = self.random.randint(at + 1, until)
+        while any(at[name] < end for name, end in until.items()):
+            at = {name: self.random.randint(each, max(each, until[name])) for name, each in at.items()}
             try:
-                own.run(batch_id, {topic: at})
+                own.run(batch_id, at)
             except Exception as error:
                 return Ended(error)
             batch_id += 1
@@ -156,7 +187,7 @@ class World:
         what = self.random.randrange(10)
         if self.random.random() < 0.03:
             self.anew.add(topic)
-            self.log[topic] = 0
+            self.log |= {name: 0 for name in PARTITIONS if partition(name).topic == topic}
             return
         if what == 0 or (what == 1 and self.random.random() < 0.5):
             self.pipeline.tables.refusing[topic] = self.random.choice(("begin", "write", "finish"))
@@ -167,16 +198,26 @@ class World:
         elif what == 4 and self.random.random() < 0.3:
             self.lose_checkpoint()
         elif what == 4:
-            if self.random.random() < 0.5 and self.pipeline.stored()[topic]:
-                self.restore(topic)
-            else:
-                shutil.rmtree(self.root / topic, ignore_errors=True)
+            self.put_back(topic)
         elif what <= 6:
-            self.log[topic] += self.random.randint(1, 5)
+            self.log[self.random.choice(PARTITIONS)] += self.random.randint(1, 5)
         elif what <= 8:
             self.run()
         else:
             self.look()
+
+    def put_back(self, topic: str) -> None:
+        """Copy a table, put its copy back, restore it to an older version, or drop it."""
+        table, how = self.root / topic, self.random.random()
+        if how < 0.4 and self.pipeline.stored()[topic]:
+            self.restore(topic)
+        elif how < 0.6 and table.exists():
+            self.copies[topic] = shutil.copytree(table, self.root / f"copy-{topic}-{self.random.random()}")
+        elif how < 0.8 and topic in self.copies:
+            shutil.rmtree(table, ignore_errors=True)
+            shutil.copytree(self.copies[topic], table)
+        else:
+            shutil.rmtree(table, ignore_errors=True)
 
     def restore(self, topic: str) -> None:
         """Take a table back to an older version, with its offsets."""
@@ -190,7 +231,9 @@ class World:
         self.begin_process()
         self.notice()
         self.batch_id, self.pending = 0, None
-        self.pipeline.begin_query(f"shared {self.random.random()}", self.pipeline.stored())
+        stored = self.pipeline.stored()
+        begins = {name: at or self.begins[name] for name, at in stored.items()}
+        self.pipeline.begin_query(f"shared {self.random.random()}", begins)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -212,6 +255,7 @@ def test_each_table_ends_with_each_record_once(tmp_path: Path, monkeypatch: pyte
     for plan in tmp_path.glob("crash-*"):
         plan.unlink()
     world.pipeline.tables.refusing.clear()
+    world.log = {name: end + 1 for name, end in world.log.items()}  # a dropped table is noticed when its topic moves
     for _ in range(200):
         world.run()
         world.look()
@@ -220,10 +264,12 @@ def test_each_table_ends_with_each_record_once(tmp_path: Path, monkeypatch: pyte
     assert world.pipeline.reached == world.log
     assert not world.catching_up
     for topic, numbers in world.pipeline.found().items():
-        first = shared_batch.A_LIFE * shared_batch.lives[topic]
-        assert numbers[bisect_left(numbers, first) :] == [*range(first, first + world.log[topic])]
+        own = {name: first_of(name) for name in PARTITIONS if partition(name).topic == topic}
+        last = [at for name, first in own.items() for at in range(first + world.begins[name], first + world.log[name])]
+        assert numbers[bisect_left(numbers, own[topic]) :] == last
         assert len(numbers) == len({*numbers}), "also of those before"
-    assert {topic for topic, end in world.log.items() if end} <= world.pipeline.found().keys()
+    written = {partition(name).topic for name, end in world.log.items() if end > world.begins[name]}
+    assert written <= world.pipeline.found().keys()
     assert world.refused, "it must happen"
     assert len([*tmp_path.glob("catching-up/*")]) < max(world.starts, 1), "only a process that dies leaves checkpoints"
 
@@ -336,3 +382,48 @@ def test_a_topic_that_waits_has_no_share_of_a_batchs_limit(tmp_path: Path) -> No
     latest = world.planner.without_those_behind(start, {partition("a"): 1_000, partition("b"): 10})
     ends = world.planner.advance(start, latest, 8).positions
     assert {tp.topic: position.next for tp, position in ends.items()} == {"a": 2, "b": 9}
+
+
+def test_a_table_put_back_from_a_copy_without_a_partition_gets_what_is_before_the_origin(tmp_path: Path) -> None:
+    """A query that began with the offsets of the table as it was does not have it: its origin is past that."""
+    world = World(tmp_path, Random(0))
+    world.begins["a/1"], world.pipeline.reached = 0, dict.fromkeys(PARTITIONS, 0)
+    world.log |= {"a": 3}
+    world.pipeline.begin_query("q", world.begins)
+    world.pipeline.run(0, {"a": 3, "a/1": 0, "b": 0, "c": 0})
+    copy = shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    world.pipeline.run(1, {"a": 3, "a/1": 4, "b": 0, "c": 0})
+    world.log["a/1"] = 4
+    world.lose_checkpoint()
+    shutil.rmtree(tmp_path / "a")
+    shutil.copytree(copy, tmp_path / "a")
+    world.log["a/1"] += 2
+    for _ in range(6):
+        world.run()
+        world.look()
+    first = first_of("a/1")
+    assert world.pipeline.found()["a"] == [0, 1, 2, *range(first, first + 6)]
+    assert not world.catching_up
+
+
+def test_a_dropped_table_does_not_begin_with_the_batch_that_a_query_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query's origin is where the table ended before it was dropped, so nothing shows the sink what is missing."""
+    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, tmp_path))
+    world = World(tmp_path, Random(1))
+    world.begins["a/1"], world.pipeline.reached = 0, dict.fromkeys(PARTITIONS, 0)
+    world.pipeline.begin_query("q", world.begins)
+    world.pipeline.run(0, {"a": 3, "a/1": 0, "b": 0, "c": 0})
+    world.log |= {"a": 9}
+    world.lose_checkpoint()
+    arm(tmp_path, "crash", f"app.a:{SinkPoint.BEGUN.value}=raise")
+    with suppress(InjectedCrashError):
+        for _ in range(20):  # until there is anything in a batch
+            world.run()
+    assert world.pending
+    shutil.rmtree(tmp_path / "a")
+    for _ in range(20):
+        world.run()
+        world.look()
+    assert world.pipeline.found()["a"] == [*range(9)]

@@ -37,17 +37,24 @@ from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartitio
 
 SCHEMA = t.StructType([t.StructField("topic", t.StringType()), t.StructField("n", t.LongType())])
 TOPICS = ("a", "b", "c")
-A_LIFE = 10_000
-"""Between the records of a topic and of one that takes its place."""
+PARTITIONS = ("a", "a/1", "b", "c")
+A_LIFE, A_PARTITION = 10_000, 5_000
+"""Between the records of a topic and of one that takes its place, and between those of its partitions."""
 Ends = Mapping[str, int]
+"""By the names of partitions: that of the topic, and for others than 0 their number."""
 
 
 lives: Counter[str] = Counter()
 """How often each topic was deleted and created again."""
 
 
-def partition(topic: str) -> TopicPartition:
-    return TopicPartition(topic, f"{topic}AAAAAAAAAAAAAAAAAAAA{chr(ord('A') + lives[topic])}", 0)
+def partition(name: str) -> TopicPartition:
+    topic, _, number = name.partition("/")
+    return TopicPartition(topic, f"{topic}AAAAAAAAAAAAAAAAAAAA{chr(ord('A') + lives[topic])}", int(number or 0))
+
+
+def name_of(tp: TopicPartition) -> str:
+    return f"{tp.topic}/{tp.partition}" if tp.partition else tp.topic
 
 
 class ByHand:
@@ -100,7 +107,7 @@ class ByHand:
 
 
 class Pipeline:
-    """A query made by hand over the records 0, 1, 2, … of each topic."""
+    """A query made by hand over the records 0, 1, 2, … of each partition."""
 
     def __init__(self, root: Path, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> None:
         self.root, self.checkpoint, self.tables = root, root / "checkpoint", ByHand(root, guarantee)
@@ -109,9 +116,10 @@ class Pipeline:
         self.begin_query("q", {})
 
     def begin_query(self, query_id: str, origins: Ends) -> None:
-        """Begin with a new checkpoint, which reads each topic from its origin on."""
+        """Begin with a new checkpoint, which reads each partition from its origin on."""
         shutil.rmtree(self.checkpoint, ignore_errors=True)
-        (self.checkpoint / "offsets").mkdir(parents=True)
+        for folder in ("offsets", "commits"):
+            (self.checkpoint / folder).mkdir(parents=True)
         (self.checkpoint / "metadata").write_text(f'{{"id":"{query_id}"}}')
         self.origins, self.reached = origins, dict(origins)
 
@@ -120,7 +128,7 @@ class Pipeline:
 
     def run(self, batch_id: int, ends: Ends) -> None:
         """Log a batch, begin it, write and commit; abort if the commit fails, as Spark does."""
-        positions = {partition(topic): Position(self.origins.get(topic, 0), end) for topic, end in ends.items()}
+        positions = {partition(name): Position(self.origins.get(name, 0), end) for name, end in ends.items()}
         line = SourceOffset("kafka", positions).to_json()
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
         sink = self.sink()
@@ -128,7 +136,7 @@ class Pipeline:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(StreamSink, "_task", lambda self, number: Task(number, 0, 0, 0))
             sent: SharedBatchSink = cloudpickle.loads(cloudpickle.dumps(sink))
-            parts = [rows(topic, self.reached.get(topic, 0), end) for topic, end in sorted(ends.items())]
+            parts = [rows(name, self.reached.get(name, 0), end) for name, end in sorted(ends.items())]
             written = [sent.write(iter([part])) for part in parts if part.num_rows]
         self.messages = cloudpickle.loads(cloudpickle.dumps(written))
         try:
@@ -136,6 +144,7 @@ class Pipeline:
         except Exception:
             self.sink().abort(self.messages, batch_id)
             raise
+        (self.checkpoint / "commits" / str(batch_id)).write_text("v1\n{}")
         self.reached = dict(ends)
 
     def found(self) -> dict[str, list[int]]:
@@ -146,17 +155,25 @@ class Pipeline:
         }
 
     def stored(self) -> dict[str, int]:
-        """Return where each table ends by its own offsets."""
-        ends = {}
+        """Return where each table ends by its own offsets; 0 for partitions of which it has none."""
+        ends = dict.fromkeys(PARTITIONS, 0)
         for topic in TOPICS:
+            own = [partition(name) for name in PARTITIONS if partition(name).topic == topic]
             store = DeltaOffsetStore(Location.parse(str(self.root / topic)), f"app.{topic}", {})
-            ends[topic] = store.read("kafka", [partition(topic)]).get(partition(topic), 0)
+            ends |= {name_of(tp): at for tp, at in store.read("kafka", own).items()}
         return ends
 
 
-def rows(topic: str, start: int, end: int) -> pa.RecordBatch:
-    numbers = range(A_LIFE * lives[topic] + start, A_LIFE * lives[topic] + end)
+def rows(name: str, start: int, end: int) -> pa.RecordBatch:
+    topic, first = partition(name).topic, first_of(name)
+    numbers = range(first + start, first + end)
     return pa.RecordBatch.from_pydict({"topic": [topic] * len(numbers), "n": pa.array(numbers, pa.int64())})
+
+
+def first_of(name: str) -> int:
+    """Return what the record at offset 0 holds."""
+    tp = partition(name)
+    return A_LIFE * lives[tp.topic] + A_PARTITION * tp.partition
 
 
 FIRST, SECOND = {"a": 4, "b": 2}, {"a": 7, "b": 2, "c": 3}
@@ -330,3 +347,50 @@ def test_a_table_whose_rows_a_restore_removed_stops_the_batch(tmp_path: Path) ->
     DeltaTable(tmp_path / "a").restore(before)
     with pytest.raises(OffsetMismatchError, match=r"\(RESTORE\) removed its rows and left the offsets"):
         pipeline.run(1, {"a": 5, "b": 4})
+
+
+def test_a_partition_whose_records_have_all_expired_is_accounted_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its position is stored by the first commit of a query, so that a later one knows that nothing was passed over."""
+    pipeline, table = Pipeline(tmp_path), str(tmp_path / "a")
+    pipeline.begin_query("q", {"a/1": 5})
+    pipeline.run(0, {"a": 4, "a/1": 5})
+    assert pipeline.stored() == {"a": 4, "a/1": 5, "b": 0, "c": 0}
+    pipeline.run(1, {"a": 5, "a/1": 5})
+    pipeline.begin_query("another", pipeline.stored())
+    pipeline.run(0, {"a": 6, "a/1": 5})
+    pipeline.run(1, {"a": 6, "a/1": 7})
+    first = first_of("a/1")
+    assert pipeline.found()["a"] == [*range(6), first + 5, first + 6]
+    assert main(["audit", table]) == 0, capsys.readouterr().out
+    rewind = ["offsets", "rewind", table, "--to-version", "0", "--app-id", "app.a", "--restore", "--apply"]
+    assert main(rewind) == 0, capsys.readouterr().err
+    assert pipeline.stored() == {"a": 0, "a/1": 5, "b": 0, "c": 0}
+    pipeline.begin_query("a third", pipeline.stored())
+    pipeline.run(0, {"a": 6, "a/1": 7})
+    assert pipeline.found()["a"] == [*range(6), first + 5, first + 6]
+    assert main(["audit", table]) == 0, capsys.readouterr().out
+
+
+def test_a_new_query_that_begins_past_what_nobody_has_stored_is_still_refused(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.run(0, {"a": 4})
+    pipeline.begin_query("another", {"a": 4, "a/1": 5})
+    with pytest.raises(OffsetMismatchError, match=r"records \[0, 5\) may be in neither"):
+        pipeline.run(0, {"a": 6, "a/1": 5})
+
+
+def test_a_partition_that_a_table_has_refused_is_not_taken_for_one_that_was_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lives, "a", 0)
+    pipeline = Pipeline(tmp_path)
+    pipeline.run(0, {"a": 1})
+    lives["a"] += 1  # its table has something of the application, and nothing of the new topic
+    pipeline.begin_query("another", {})
+    pipeline.tables.isolates, pipeline.tables.refusing = True, {"a": "finish"}
+    pipeline.run(0, {"a": 2, "a/1": 0})
+    pipeline.tables.refusing = {}
+    pipeline.run(1, {"a": 2, "a/1": 1})
+    assert pipeline.stored() == {"a": 0, "a/1": 1, "b": 0, "c": 0}
