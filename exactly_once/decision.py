@@ -37,7 +37,7 @@ Where another application, or a source that the query does not read, is stored p
 would be written twice: `CoveredByAnother`. Where the application has nothing at all in the table, and its checkpoint
 has read records before the batch, they must be there: by another application that ends where the batch begins, or that
 wrote the query's batch before this one. Otherwise the checkpoint is that of another table: `BeginsLate`. The user can
-allow each.
+allow each. And where each table is to be of one application alone, a second one does not begin in it: `TableOfAnother`.
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
@@ -184,6 +184,13 @@ class CoveredByAnother:
 
 
 @dataclass(frozen=True, slots=True)
+class TableOfAnother:
+    """The first batch of an application, into a table that another one has, which must be alone in it."""
+
+    app_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class BeginsLate:
     """The first batch of an application, whose checkpoint has read records that are not in the table."""
 
@@ -219,6 +226,7 @@ Refused = (
     | Mismatch
     | PartitionNotStored
     | CoveredByAnother
+    | TableOfAnother
     | BeginsLate
     | WrittenByDelta
     | ForeignRowsUnknown
@@ -291,7 +299,9 @@ def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay 
     return Replay(last_batch_id) if is_same else DifferentBatch(last_batch_id, is_known=known is not None)
 
 
-def _under_another_name(others: OtherApps | None, batch: Batch) -> CoveredByAnother | BeginsLate | None:
+def _under_another_name(
+    others: OtherApps | None, batch: Batch
+) -> CoveredByAnother | TableOfAnother | BeginsLate | None:
     """Compare partitions that an application has not written before with what others have there."""
     if others is None:
         return None
@@ -301,6 +311,8 @@ def _under_another_name(others: OtherApps | None, batch: Batch) -> CoveredByAnot
         if past and not others.may_cover_twice:
             reader = max(past, key=lambda each: (past[each], each))
             return CoveredByAnother(key, ranges[key], *reader, past[reader])
+    if others.not_beside is not None:
+        return TableOfAnother(others.not_beside)
     batch_id = batch.record.batch_id
     if others.may_begin_late or not (others.is_first and others.keeps_offsets) or batch_id == 0:
         return None

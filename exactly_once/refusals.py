@@ -22,6 +22,7 @@ from sparkonce.exactly_once.decision import (
     Refused,
     ReusedBatchId,
     StatefulRestart,
+    TableOfAnother,
     WrittenByDelta,
 )
 from sparkonce.exactly_once.errors import (
@@ -75,7 +76,13 @@ def fenced(
 ) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
     found_first = (
-        StatefulRestart | MissingPredecessor | DivergedPredecessor | CoveredByAnother | BeginsLate | WrittenByDelta
+        StatefulRestart
+        | MissingPredecessor
+        | DivergedPredecessor
+        | CoveredByAnother
+        | TableOfAnother
+        | BeginsLate
+        | WrittenByDelta
     )
     if isinstance(decision, found_first) or (isinstance(decision, Mismatch) and not decision.is_overlap):
         return refusal(decision, batch, snapshot, store)
@@ -95,6 +102,8 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, store: StoreNam
         return _missing_predecessor(decision, batch, store)
     if isinstance(decision, DivergedPredecessor):
         return _diverged_predecessor(decision, batch, snapshot, store)
+    if isinstance(decision, TableOfAnother):
+        return _of_another(decision, batch, store)
     if isinstance(decision, BeginsLate):
         return _begins_late(decision, batch)
     if isinstance(decision, WrittenByDelta):
@@ -243,6 +252,14 @@ def _covered(decision: CoveredByAnother, where: str, batch: Batch, store: StoreN
         f"{whose}, up to offset {decision.stored}: batch start {extent.start}, batch end {extent.end}. Records "
         f"[{extent.start}, {decision.stored}) would be written a second time. {remedy}. If both are to write these "
         f"records{both}, set {said}"
+    )
+
+
+def _of_another(decision: TableOfAnother, batch: Batch, store: StoreName) -> OffsetMismatchError:
+    return OffsetMismatchError(
+        f"{batch} is the first of this appId in {store.name}, which has rows of appId {decision.app_id!r}: those of "
+        "another topic or entry. Have each topic write a table of its own: choose a path, or name, with what tells "
+        "them apart. Or move that table away; or, if this topic is to continue it, give both one table_app_id"
     )
 
 

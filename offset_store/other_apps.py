@@ -8,6 +8,7 @@ a source, and for a topic that an application adds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -43,25 +44,36 @@ class OtherApps:
     """Whether the application's offsets are in this table: if not, it may already have rows of the application."""
     is_first: bool = True
     """Whether the application has nothing at all in the table."""
+    not_beside: str | None = None
+    """An application in the table beside which this one must not begin."""
 
 
 def other_apps(
-    transactions: Mapping[str, int], record: BatchRecord, keys: Iterable[PartitionKey], *, keeps_offsets: bool = True
+    transactions: Mapping[str, int],
+    record: BatchRecord,
+    keys: Iterable[PartitionKey],
+    *,
+    keeps_offsets: bool = True,
+    not_beside: re.Pattern[str] | None = None,
 ) -> OtherApps:
     """Read the transaction ids of a table for partitions of a batch of which its application has stored nothing.
 
     If the application has written other partitions of a topic, what was allowed to be written twice remains allowed.
+    ``not_beside``: the ids of applications that each have a table of their own.
     """
     app_id, sources = record.app_id, {source for source, _ in record.ranges}
     offsets: dict[tuple[str, int], list[tuple[OffsetTxn, int]]] = {}
     own_topics: set[tuple[str, str]] = set()
     is_first, last_batch = True, transactions.get(record.query_id)  # as Delta's own sink names its queries
+    apart: set[str] = set()
     for txn_id, stored in transactions.items():
         parsed = parse_txn_id(txn_id)
         if not isinstance(parsed, OffsetTxn | QueryTxn):
             continue
         is_own = parsed.app_id == app_id
         is_first = is_first and not is_own
+        if not_beside is not None and not is_own and not_beside.fullmatch(parsed.app_id):
+            apart.add(parsed.app_id)
         if isinstance(parsed, OffsetTxn) and stored != MOVED_TO_ID:
             if is_own and parsed.source in sources:
                 own_topics.add((parsed.source, _place(parsed.partition)[0]))
@@ -80,7 +92,8 @@ def other_apps(
                 continue
             ends, reader = found.setdefault((source, tp), {}), (parsed.app_id, parsed.source)
             ends[reader] = max(stored, ends.get(reader, 0))
-    return OtherApps(found, last_batch, keeps_offsets=keeps_offsets, is_first=is_first)
+    beside = min(apart, default=None) if is_first else None
+    return OtherApps(found, last_batch, keeps_offsets=keeps_offsets, is_first=is_first, not_beside=beside)
 
 
 def _place(tp: TopicPartition) -> tuple[str, int]:

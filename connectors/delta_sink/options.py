@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +28,7 @@ from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, long, setti
 FORMAT = "delta_once"
 TABLE = "table"
 PATH, TABLE_NAME, PARTITION_BY, CREATE_TABLE = "path", "table", "partitionBy", "createTable"
-CHECKED_RULES = "checkedRules"
+CHECKED_RULES, NOT_BESIDE = "checkedRules", "notBeside"
 WRITE_STREAM = 'sparkonce.write_stream(rows) in place of rows.writeStream.format("delta_once")'
 
 _TABLE_GROUP, _ONCE, _FILES = "The table", "Exactly once", "Files"
@@ -150,6 +151,8 @@ class TableOptions:
     """Of a stream: a batch has none."""
     checked_rules: frozenset[str] = frozenset()
     """Of a stream: what Spark has checked of its rows."""
+    not_beside: re.Pattern[str] | None = None
+    """Of a stream: the applications beside which it does not begin."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold keys to a store: never shown."""
 
@@ -243,6 +246,16 @@ class SinkOptions(TableOptions):
         "true: the table holds nothing of what the query's checkpoint read before, on purpose. false: the first batch "
         "of an appId stops the query then, since the checkpoint is that of another table. It is recorded in the table, "
         "for audits",
+        scope=Scope.STREAM,
+        group=_ONCE,
+    )
+    not_beside: re.Pattern[str] | None = text(
+        None,
+        "a regular expression: the first batch of an appId stops the query where the table has offsets of another "
+        "appId that matches all of it. sparkonce ingest sets it, so that no table gets the rows of a second topic",
+        parse=re.compile,
+        value="expression",
+        default_text="none",
         scope=Scope.STREAM,
         group=_ONCE,
     )

@@ -9,6 +9,7 @@ finds nothing to add.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -115,6 +116,8 @@ class ResultSnapshot(DeltaSnapshot):
     """Whether the rows of a commit replace all existing rows."""
     meant: frozenset[str] | None = None
     """Which of `COVERED_TWICE` and `BEGINS_LATE` are intended; None if other applications do not matter."""
+    not_beside: re.Pattern[str] | None = None
+    """The ids of applications beside which this one must not begin."""
 
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
         """See `Snapshot.others`.
@@ -124,7 +127,8 @@ class ResultSnapshot(DeltaSnapshot):
         """
         if self.meant is None:
             return None
-        found = other_apps(self.state.transactions, batch, new, keeps_offsets=keeps_offsets)
+        txns, apart = self.state.transactions, self.not_beside
+        found = other_apps(txns, batch, new, keeps_offsets=keeps_offsets, not_beside=apart)
         return replace(found, may_cover_twice=COVERED_TWICE in self.meant, may_begin_late=BEGINS_LATE in self.meant)
 
     def written_by_delta(self, record: BatchRecord) -> int | None:
@@ -248,6 +252,7 @@ class ResultTable(SnapshotSource):
             self._written_as,
             self.replaces,
             self._meant,
+            self._options.not_beside,
         )
 
     def snapshot_unchecked(self) -> DeltaSnapshot:

@@ -35,7 +35,7 @@ from sparkonce.connectors.ingest.query import (
     was_planned,
 )
 from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
-from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows_of_new
+from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows, flows_of_new
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
 from sparkonce.connectors.ingest.topics import existing_topics, unread
 from sparkonce.connectors.kafka_source.tables import TopicsNotReadError
@@ -135,6 +135,7 @@ class Ingestion:
             KafkaUnreachableError, KafkaError, PermissionError: if the topics cannot be listed.
         """
         try:
+            flows(self._routes, existing_topics(self._settings, self._routes))
             self._find_flows()
             for flow in self._waiting.values():
                 if not flow.is_shared:  # else its tables are found, or made, right before it starts

@@ -24,7 +24,7 @@ from functools import cache
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.catalogs.names import TableName
-from sparkonce.connectors.delta_sink.options import FORMAT, PATH, TABLE_NAME, SinkOptions
+from sparkonce.connectors.delta_sink.options import FORMAT, NOT_BESIDE, PATH, TABLE_NAME, SinkOptions
 from sparkonce.connectors.delta_sink.schema import SchemaError, check_partition_columns
 from sparkonce.connectors.direct.source import SQL, DirectSource, find_source
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
@@ -83,6 +83,7 @@ _OWN_OF_SINK = {
     "mergeSchema": "set merge_schema",
     "deadLetters": "set dead_letters",
     "offsetStore": "offsets are in the tables' own commits; for lag tools, set commitGroup of the source",
+    NOT_BESIDE: "each topic of an entry with {topic} has a table that is of no other",
 }
 """Options that entries or the ingestion itself set, and what to do instead."""
 
@@ -222,10 +223,6 @@ class Route:
         """Whether a topic of this name is read."""
         return topic in self._topics if self.pattern is None else self.pattern.finds(topic)
 
-    def reads_alone(self, topic: str) -> bool:
-        """Whether its one query of all tables reads a topic as soon as it is there."""
-        return self.shared_name is not None and self._given.table is None and self.reads(topic)
-
     def _check_placeholders(self) -> bool:
         """Check what stands in braces; return whether the place has any."""
         given, keys = self._given, self._names.keys
@@ -321,6 +318,7 @@ class Route:
             "mergeSchema": "true" if merges else None if given.merge_schema is None else "false",
             "deadLetters": letters,
             SQL: given.sql if self._direct else None,
+            NOT_BESIDE: _app_ids(settings) if self.shared_name else None,
         }
         kafka = of_producer(settings.client) if letters and letters.startswith(TOPIC) else {}
         return {**settings.storage_options, **kafka, **_set(chosen), **given.sink}
@@ -336,11 +334,8 @@ def flows_of_new(
 ) -> tuple[list[Flow], Sequence[str]]:
     """Return the flows, and their topics, without new topics that can have no table, or only that of another.
 
-    These are warned of once. Topics that are ``known`` come first.
-
-    Raises:
-        OptionError: as `flows`, if no topic is known; or if a topic is read anyway, by the query of an entry that knows
-            only its own tables (`kafka_source.tables`), and has what belongs to another entry.
+    These are warned of once. Topics that are ``known`` come first. A query that finds topics by itself may read one
+    all the same; it writes it into no table that is another's (``notBeside``).
     """
     accepted, kept = _Accepted(made), []
     accepted.add([flow for route in made if not route.finds_topics for flow in route.flows([])])
@@ -349,15 +344,13 @@ def flows_of_new(
             accepted.add([flow for route in made if route.finds_topics for flow in route.flows([topic])])
             kept.append(topic)
         except OptionError as error:
-            if not known or (isinstance(error, _OfAnotherEntryError) and any(each.reads_alone(topic) for each in made)):
-                raise
             _warn_once(topic, str(error))
     return accepted.flows, kept
 
 
 @cache
 def _warn_once(topic: str, why: str) -> None:
-    _log.warning("topic %s is not read: %s", topic, why)
+    _log.warning("topic %s is left out: %s", topic, why)
 
 
 def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
@@ -365,10 +358,6 @@ def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
     accepted, topics = _Accepted(made), list(existing)
     accepted.add([flow for route in made for flow in route.flows(topics)])
     return accepted.flows
-
-
-class _OfAnotherEntryError(OptionError):
-    """A topic would have the name, the appId or the table of another entry's, or its dead letters there."""
 
 
 class _Accepted:
@@ -401,8 +390,7 @@ def _check_is_alone(flow: Flow, place: str, having: MutableMapping[tuple[str, st
     ):
         other = having.setdefault((kind, own), flow)
         if other is not flow:
-            kind_of_error = OptionError if other.query == flow.query else _OfAnotherEntryError
-            raise kind_of_error(f"{flow} and {other} {why}")
+            raise OptionError(f"{flow} and {other} {why}")
 
 
 def _check_dead_letters(
@@ -427,9 +415,14 @@ def _check_dead_letters(
         rows = having.get(("table", _real(letters)))
     for one, other in ((flow, rows), (giving, flow)):
         if one is not None and other is not None:
-            raise _OfAnotherEntryError(
-                f"{one}: its dead letters go to the table of {other}: choose a table of their own"
-            )
+            raise OptionError(f"{one}: its dead letters go to the table of {other}: choose a table of their own")
+
+
+def _app_ids(settings: IngestSettings) -> str:
+    """Return a regular expression that matches the appIds of all tables of an ingestion."""
+    templates = {f"{settings.app_id}.{{name}}", *(each.table_app_id for each in settings.tables if each.table_app_id)}
+    texts = (re.split(r"\{[^{}]*\}", template) for template in sorted(templates))
+    return "|".join(".*".join(map(re.escape, parts)) for parts in texts)
 
 
 def _real(path: str) -> str:

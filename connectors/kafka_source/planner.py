@@ -162,6 +162,8 @@ class Planner:
             )
             if noted is not None:
                 return Line(noted, ours=False).with_topic_ids(self.topics).offset
+        if self._options.isolate_tables:
+            partitions = self.tables.with_places(partitions, ())
         stored, unknown = self._stored(partitions, partitions)
         offsets = {tp: position.next for tp, position in stored.items()}
         rest = [tp for tp in partitions if tp not in offsets and tp not in unknown]

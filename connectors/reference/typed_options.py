@@ -204,6 +204,7 @@ class _OnlyDeltaSink(TypedDict, total=False):
     createTable: bool
     checkedRules: str
     table: str
+    notBeside: str
     coveredTwice: bool
     beginsLate: bool
     idempotencyKey: str

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from sparkonce import IngestTable, OptionError
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.ingest import routing
 from sparkonce.connectors.ingest.query import placed
 from sparkonce.connectors.ingest.routing import Flow, flows, flows_of_new, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
@@ -196,12 +198,32 @@ def test_the_table_of_another_entry_takes_no_dead_letters() -> None:
         IngestTable(topics="rows", path="/rows", dead_letters="table:/lake/x", **JSON),
     ],
 )
-def test_a_new_topic_that_has_the_table_of_another_entry_ends_the_ingestion(other: IngestTable) -> None:
-    """The query of its entry reads it at once, and knows only its own tables."""
+def test_a_new_topic_that_has_the_table_of_another_entry_is_left_out(
+    other: IngestTable, caplog: pytest.LogCaptureFixture
+) -> None:
     both = IngestTable(topic_pattern=r"^a\.(.+)$", path="/lake/{1}"), other
     settings = IngestSettings.of(IngestTable(), both, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
+    existing = ["a.y", "b.x", "a.x"]
+    routing._warn_once.cache_clear()
+    _, kept = flows_of_new(routes(settings), existing, {"a.y"})
+    assert len(kept) == 2
+    assert " is left out: " in caplog.text
     with pytest.raises(OptionError):
-        flows_of_new(routes(settings), ["a.y", "b.x", "a.x"], {"a.y"})
+        flows(routes(settings), existing)
+
+
+def test_the_sink_of_many_tables_is_told_whose_tables_are_no_others() -> None:
+    both = (
+        IngestTable(topic_pattern="^a", path="/lake/{topic}"),
+        IngestTable(topics="c", path="/c", table_app_id="c+"),
+    )
+    settings = IngestSettings.of(IngestTable(), both, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
+    many, one = (route.flows(["a"])[0] for route in routes(settings))
+    told = re.compile(many.sink["notBeside"])
+    found = [each for each in ("shop.x.y", "c+", "shop", "shops.x", "cc") if told.fullmatch(each)]
+    assert found == ["shop.x.y", "c+"]
+    assert "notBeside" not in one.sink
+    assert SinkOptions.read({**many.sink, "path": "/lake/a"}).not_beside == told
 
 
 def test_of_a_new_topic_all_tables_are_made_or_none(caplog: pytest.LogCaptureFixture) -> None:
@@ -213,9 +235,9 @@ def test_of_a_new_topic_all_tables_are_made_or_none(caplog: pytest.LogCaptureFix
     settings = IngestSettings.of(IngestTable(), both, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
     found, kept = flows_of_new(routes(settings), ["ab", "ac", "a"], {"a"})
     assert ([flow.path for flow in found], kept) == (["/lake/a", "/lake/ac"], ["a", "ac"])
-    assert "topic ab is not read" in caplog.text
+    assert "topic ab is left out" in caplog.text
     with pytest.raises(OptionError, match="have the name 'ab'"):
-        flows_of_new(routes(settings), ["ab", "ac", "a"], ())
+        flows(routes(settings), ["ab", "ac", "a"])
 
 
 @pytest.mark.parametrize("path", ["/checkpoints/{topic}", "/checkpoints", "file:/checkpoints/{topic}/"])

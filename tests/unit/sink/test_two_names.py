@@ -91,6 +91,18 @@ def test_another_name_works_with_the_options_that_the_error_gives(
     assert DeltaTable(tmp_path).transaction_version("sparkonce/new/query/q2") == batch_id
 
 
+def test_where_each_table_is_of_one_name_a_second_one_does_not_begin(tmp_path: Path) -> None:
+    """Not even where the first one ends, which without that is a hand-over; one of somebody else's does not count."""
+    apart = "notBeside=app[.].*"
+    _write(tmp_path, _batch("app.a", "q", 0, 0, 30), apart)
+    _write(tmp_path, _batch("else", "q2", 0, 30, 35))
+    with pytest.raises(OffsetMismatchError, match=r"which has rows of appId 'app.a': those of another topic or entry"):
+        _write(tmp_path, _batch("app.b", "q3", 0, 35, 40), apart)
+    _write(tmp_path, _batch("app.b", "q3", 0, 35, 40))
+    for app_id, query in (("app.a", "q"), ("app.b", "q3")):
+        _write(tmp_path, _batch(app_id, query, 1, 30 if query == "q" else 40, 50), apart)  # both are there already
+
+
 def test_rows_that_another_name_may_have_are_not_said_to_be_missing(tmp_path: Path) -> None:
     _write(tmp_path, _batch("old", "q", 0, 0, 30))
     with pytest.raises(OffsetMismatchError, match=r"\[0, 20\) .* and nothing shows that their rows are there"):
