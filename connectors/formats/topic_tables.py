@@ -12,7 +12,7 @@ from sparkonce.connectors.formats.table_query import TableQuery
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError
 from sparkonce.connectors.kafka_source.hand_over import HandOver
-from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
+from sparkonce.connectors.kafka_source.ranges import NoLeaderError, RecreatedTopicError
 from sparkonce.connectors.kafka_source.topic_choice import pattern
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
@@ -60,6 +60,7 @@ _OF_A_TABLE = (
     DataLossError,
     DeliveryError,
     NewerThanBegunError,
+    NoLeaderError,
     OffsetStoreError,
     OSError,
     RecreatedTopicError,

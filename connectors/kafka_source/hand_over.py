@@ -132,7 +132,7 @@ def _check_types(found: FetchRange) -> None:
     if found.epoch is not None:
         numbers.append(found.epoch)
     typed = all(type(each) is str for each in texts) and all(type(each) is int for each in numbers)
-    if not typed or type(found.lost) is not bool:
+    if not typed or type(found.lost) is not bool or type(found.leaderless) is not bool:
         raise ValueError("a field is of another type")
     if found.partition < 0 or not 0 <= found.start < found.end <= _LARGEST_OFFSET:
         raise ValueError("a number is out of range")
@@ -148,6 +148,7 @@ def _document(wanted: FetchRange, fingerprint: str) -> dict[str, Any]:
         "end": wanted.end,
         "epoch": wanted.epoch,
         "lost": wanted.lost,
+        "leaderless": wanted.leaderless,
         "leader": None if leader is None else [leader.host, leader.port, leader.epoch],
         "source": fingerprint,
     }

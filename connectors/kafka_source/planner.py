@@ -32,7 +32,7 @@ from sparkonce.connectors.kafka_source.epochs import LeadersChangedError, LogEpo
 from sparkonce.connectors.kafka_source.hand_over import with_lost
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.kafka_source.planning import Piece, bundle, divide, share_out, split
+from sparkonce.connectors.kafka_source.planning import Piece, bundle, divide, moved_position, share_out, split
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
@@ -277,7 +277,9 @@ class Planner:
         if pinned is not None:
             target = {tp: min(offset, max(begin[tp], pinned.get(tp, offset))) for tp, offset in latest.items()}
         ends = target if limit is None else share_out(limit, begin, target)
-        moved = {tp: _position(tp, positions[tp], end, self._written) for tp, end in ends.items() if end != begin[tp]}
+        moved = {
+            tp: moved_position(tp, positions[tp], end, self._written) for tp, end in ends.items() if end != begin[tp]
+        }
         return SourceOffset(start.source, {**positions, **moved})
 
     def without_those_behind(self, start: SourceOffset, latest: Offsets) -> Offsets:
@@ -360,10 +362,21 @@ class Planner:
             first = Line(found, ours=False).with_topic_ids(self.topics)
         logged = {tp: extent for tp, extent in ranges_between(first, last).items() if extent.end > extent.start}
         recreated = self._report_recreated(logged)
+        if self._options.isolate_tables:
+            self._wait_for_leaders([tp for tp in logged if tp.topic not in recreated], last)
         ranges = {tp: extent for tp, extent in logged.items() if tp.topic not in recreated}
         for tp, at in self._parted({tp: last.offset.positions[tp] for tp in ranges}, {}).items():
             ranges[tp] = replace(ranges[tp], end=max(ranges[tp].start, min(ranges[tp].end, at)))
         return self._with_lost(self.tasks(ranges), logged) if self._options.hands_over_ranges else self.tasks(ranges)
+
+    def _wait_for_leaders(self, partitions: Collection[TopicPartition], line: Line) -> None:
+        """Request leaders again while partitions have none: one that has none then is left out of the batch."""
+
+        def is_strange() -> bool:
+            return any(_leader(self.topics, tp) is None for tp in partitions)
+
+        if is_strange():
+            self._ask_again(lambda: bool(self.refresh(line)) and is_strange())
 
     def _with_lost(
         self, tasks: list[KafkaInputPartition], logged: Mapping[TopicPartition, OffsetRange]
@@ -413,8 +426,11 @@ class Planner:
     def _find_topics(self, optional: set[str]) -> Mapping[str, TopicMetadata]:
         if self._options.pattern is not None:
             return self._client.matching_topics(self._options.pattern.finds)
-        found = self._client.existing_topics(self._options.topics)
-        missing = [name for name in self._options.topics if name not in found and name not in self._seen | optional]
+        forbidden: set[str] | None = set() if self._options.isolate_tables else None
+        found = self._client.existing_topics(self._options.topics, forbidden)
+        self.tables.note_forbidden(forbidden or ())
+        known = self._seen | optional | (forbidden or set())
+        missing = [name for name in self._options.topics if name not in found and name not in known]
         if missing:
             try:
                 found |= self._client.topics(missing)
@@ -508,8 +524,10 @@ class Planner:
 
     def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
         # Of a lost topic the task is to look itself whether the leader has the records that were planned.
-        leader = None if tp.topic in self.tables.lost else _leader(self.topics, tp)
-        return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, leader, epoch)
+        leader, is_lost = _leader(self.topics, tp), tp.topic in self.tables.lost
+        without = self._options.isolate_tables and leader is None and not is_lost
+        where = tp.topic, tp.topic_id, tp.partition, extent.start, extent.end
+        return FetchRange(*where, None if is_lost else leader, epoch, leaderless=without)
 
     def _stored(
         self, partitions: list[TopicPartition], among: Collection[TopicPartition]
@@ -547,7 +565,7 @@ class Planner:
         epochs = store.epochs(source, offsets)
         stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
         parted = self._parted(stored, {})
-        return stored | {tp: _position(tp, stored[tp], at) for tp, at in parted.items()}
+        return stored | {tp: moved_position(tp, stored[tp], at) for tp, at in parted.items()}
 
     def check_until(self, until: SourceOffset) -> None:
         """Check that the logs still have what another query has read up to ``until``, and not others' records there.
@@ -571,23 +589,6 @@ def _leader(topics: Mapping[str, TopicMetadata], tp: TopicPartition) -> Leader |
 def _epoch_of(topics: Mapping[str, TopicMetadata], tp: TopicPartition) -> int:
     leader = _leader(topics, tp)
     return -1 if leader is None else leader.epoch
-
-
-def _position(
-    tp: TopicPartition, before: Position, end: int, written: Mapping[TopicPartition, Position] | None = None
-) -> Position:
-    """Return a moved position; one that goes back gets a new origin, and keeps how far had been read.
-
-    Or how far its table was ``written``, where that is known.
-    """
-    if end == before.next:
-        return before
-    if end > before.next:
-        return Position(before.origin, end, None, before.cut_from, before.cut_epoch)
-    if written is not None and tp in written:
-        return written[tp].back_to(end) if written[tp].next > end else Position(end, end)
-    nothing_read = before.next == before.origin and before.cut_from is not None
-    return replace(before, origin=end, next=end, epoch=None) if nothing_read else before.back_to(end)
 
 
 def _text(partitions: Collection[TopicPartition]) -> str:

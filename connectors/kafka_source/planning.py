@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate, chain, pairwise, repeat
 from typing import NamedTuple
 
-from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.offsets import OffsetRange, Position, TopicPartition
 
 Piece = tuple[TopicPartition, OffsetRange]
 
@@ -164,3 +165,20 @@ class TopicDelays:
         return frozenset(
             topic for topic, count in available.items() if count > 0 and self._delays[topic].holds_back(count, now_ms)
         )
+
+
+def moved_position(
+    tp: TopicPartition, before: Position, end: int, written: Mapping[TopicPartition, Position] | None = None
+) -> Position:
+    """Return a moved position; one that goes back gets a new origin, and keeps how far had been read.
+
+    Or how far its table was ``written``, where that is known.
+    """
+    if end == before.next:
+        return before
+    if end > before.next:
+        return Position(before.origin, end, None, before.cut_from, before.cut_epoch)
+    if written is not None and tp in written:
+        return written[tp].back_to(end) if written[tp].next > end else Position(end, end)
+    nothing_read = before.next == before.origin and before.cut_from is not None
+    return replace(before, origin=end, next=end, epoch=None) if nothing_read else before.back_to(end)

@@ -13,6 +13,10 @@ class RecreatedTopicError(RuntimeError):
     """A topic was deleted and created again under the same name, so saved offsets mean nothing in it."""
 
 
+class NoLeaderError(RuntimeError):
+    """A partition had no leader when its batch was planned, and other topics do not wait for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class FetchRange:
     """The half-open range of offsets ``[start, end)`` to fetch from one partition of the topic with this id.
@@ -32,6 +36,8 @@ class FetchRange:
     it up to ``end`` has the same records (KIP-320)."""
     lost: bool = False
     """Whether its records are gone, which was reported when it was planned: there is nothing to read."""
+    leaderless: bool = False
+    """Whether its partition had no leader when it was planned, which is its table's trouble alone: nobody waits."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,13 @@ from sparkonce.connectors.kafka_source.data_loss import NEW_CHECKPOINT, RETENTIO
 from sparkonce.connectors.kafka_source.decode import FetchedBatches, RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import Fetched, LogReplacedError, OffsetOutOfRangeError, RangeFetcher
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount, RecreatedTopicError, check_same_topic
+from sparkonce.connectors.kafka_source.ranges import (
+    FetchRange,
+    NoLeaderError,
+    ReadCount,
+    RecreatedTopicError,
+    check_same_topic,
+)
 from sparkonce.connectors.kafka_source.resolving import close, is_open
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.values.rows import RowMaker
@@ -131,6 +137,8 @@ def _fetch(
     """Yield what is fetched of a range, with the offsets that are wanted of it: from the first up to the second."""
     if wanted.lost:
         return
+    if wanted.leaderless:
+        raise NoLeaderError(f"partition {wanted.topic}-{wanted.partition} has no leader: its records are read later")
     batch_id = _batch_id()
     position, pauses_s, last_read_s = wanted.start, options.pauses_s(), time.monotonic()
     while position < wanted.end:

@@ -26,6 +26,9 @@ BOTH_IN_ONE_TABLE = (
 )
 
 
+_FORBIDDEN = "not read until the client may describe the topic (an ACL for DESCRIBE, which READ includes)"
+
+
 class TablesByTopic:
     """The tables of the topics of one query."""
 
@@ -41,6 +44,8 @@ class TablesByTopic:
         """Topics, by name and id, that were reported as gone or created again."""
         self._unreadable: dict[str, OffsetStoreError] = {}
         """Topics that are not read, since their tables could not be read when that was last tried."""
+        self._forbidden: frozenset[str] = frozenset()
+        """Topics that this client must not describe."""
         self.unknown: set[str] = set()
         """Topics whose tables could not be read when the query began: it begins them later, wherever their logs do."""
         self.lost: dict[str, DataLossError] = {}
@@ -170,9 +175,15 @@ class TablesByTopic:
         _warn_of(now - self._leaderless, "partitions without a leader are not read until they have one")
         self._leaderless = now
 
+    def note_forbidden(self, topics: Iterable[str]) -> None:
+        """Warn of topics that are not read from now on, since this client must not describe them."""
+        now = frozenset(topics)
+        _warn_of(now - self._forbidden, _FORBIDDEN)
+        self._forbidden = now
+
     def note_ended(self, tp: TopicPartition, what: str) -> None:
-        """Warn once that a topic has ended."""
-        if (tp.topic, tp.topic_id) not in self._ended:
+        """Warn once that a topic has ended; not if it is only not to be seen."""
+        if (tp.topic, tp.topic_id) not in self._ended and tp.topic not in self._forbidden:
             self._ended.add((tp.topic, tp.topic_id))
             _log.warning("kafka_once: topic %s %s", tp.topic, what)
 
@@ -192,9 +203,13 @@ class TablesByTopic:
         """Check that a run which reads all there is has not left a topic out, but those whose tables are behind.
 
         Raises:
-            TopicsNotReadError: if records of one are lost, or its table cannot be read.
+            TopicsNotReadError: if records of one are lost, or it must not be described, or its table cannot be read.
         """
-        unread: dict[str, Exception] = {**self._unreadable, **self.lost}
+        unread: dict[str, Exception | str] = {
+            **dict.fromkeys(self._forbidden, _FORBIDDEN),
+            **self._unreadable,
+            **self.lost,
+        }
         if unread:
             raise TopicsNotReadError("; ".join(f"topic {topic}: {why}" for topic, why in sorted(unread.items())))
 

@@ -22,6 +22,8 @@ EVERY_S = 5.0
 """How often it is noted that nothing has changed."""
 KEPT_S = 7 * 86_400
 """Files of queries that were last heard of so long ago are removed by the next listener."""
+MAX_FILES, SWEPT_EVERY = 2_000, 500
+"""Of so many the oldest are removed, each time that so many queries have been noted: some are retried for weeks."""
 MAX_ERROR = 1_000
 """The characters of an error that are kept."""
 _QUERY_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -64,7 +66,7 @@ class Runs:
         """Use ``folder``, by default one of this user below the machine's folder for temporary files."""
         self._folder = folder
         self._noted: dict[str, tuple[RunState, float]] = {}
-        self._is_swept = False
+        self._until_swept = 0
 
     def note(self, query_id: str, state: RunState, error: str = "") -> None:
         """Note what was heard of a query, and its error; never raises: only pages would know less."""
@@ -72,10 +74,13 @@ class Runs:
         if before is not None and before[0] is state and now_s - before[1] < EVERY_S:
             return
         self._noted[query_id] = state, now_s
+        if state not in (RunState.RUNNING, RunState.IDLE):
+            del self._noted[query_id]
         with suppress(OSError):
             file = self._file(query_id)
             if file is not None:
-                self._sweep(file.parent)
+                if not file.exists():
+                    self._sweep(file.parent)
                 pid = os.getpid()
                 document = {"state": state, "atMs": time.time_ns() // 1_000_000, "pid": pid, "began": _began(pid)}
                 document |= {"error": error[:MAX_ERROR]} if error else {}
@@ -110,14 +115,19 @@ class Runs:
         return folder / f"{query_id}.json" if folder is not None and _QUERY_ID.fullmatch(query_id) else None
 
     def _sweep(self, folder: Path) -> None:
-        """Remove files of queries that ended long ago, once in each process."""
-        if self._is_swept:
+        """Remove files of queries that were last heard of long ago, and the oldest of too many."""
+        self._until_swept -= 1
+        if self._until_swept > 0:
             return
-        self._is_swept = True
-        oldest = time.time() - KEPT_S
+        self._until_swept = SWEPT_EVERY
+        heard: list[tuple[float, Path]] = []
         for path in folder.glob("*.json*"):
             with suppress(OSError):
-                if path.lstat().st_mtime < oldest:
+                heard.append((path.lstat().st_mtime, path))
+        heard.sort()
+        for number, (at_s, path) in enumerate(heard, MAX_FILES - len(heard)):
+            with suppress(OSError):
+                if number < 0 or at_s < time.time() - KEPT_S:
                     path.unlink()
 
 

@@ -13,8 +13,9 @@ ValueT = TypeVar("ValueT")
 MAX_KEPT = 8
 """How many of a kind one process keeps, unless said otherwise."""
 
-MAX_TABLES = 2_000
-"""How many of what belongs to one table are kept: a query may write a table for each topic."""
+MAX_TABLES = 4_000
+"""How many of what belongs to one table are kept: a query may write a table for each topic, and one of dead letters.
+With one more than that none would be found: each batch takes them in the same order."""
 
 
 class LruCache(Generic[KeyT, ValueT]):

@@ -125,18 +125,25 @@ class Client:
         wanted = sorted(set(names))
         return self.retry("ask for the topics " + ", ".join(wanted), lambda: self.topics_now(wanted))
 
-    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+    def existing_topics(self, names: Iterable[str], forbidden: set[str] | None = None) -> dict[str, TopicMetadata]:
         """Return topics by name, without those that do not exist.
+
+        Those that the client must not describe are added to ``forbidden``, if that is given.
 
         Raises:
             KafkaUnreachableError: if no broker answers.
+            PermissionError: if the client must not describe one.
         """
         wanted = sorted(set(names))
 
         def attempt() -> dict[str, TopicMetadata]:
             found = self._describe(wanted)
-            missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return {topic.name: found.metadata(topic) for topic in found.topics if topic.error_code != missing}
+            left_out = {int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+            if forbidden is not None:
+                refused = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                forbidden.update(topic.name for topic in found.topics if topic.error_code == refused)
+                left_out.add(refused)
+            return {topic.name: found.metadata(topic) for topic in found.topics if topic.error_code not in left_out}
 
         return self.retry("ask for the topics " + ", ".join(wanted), attempt)
 

@@ -7,8 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from sparkonce import IngestError, Ingestion, IngestTable, OptionError
+from sparkonce import EmbeddedBroker, IngestError, Ingestion, IngestTable, OptionError
 from sparkonce.connectors.formats.topic_tables import is_of_one_table
 from sparkonce.connectors.ingest import ingestion as module
 from sparkonce.connectors.ingest.checkpoints import usable
@@ -18,8 +27,12 @@ from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.ranges import NoLeaderError, ReadCount
+from sparkonce.connectors.kafka_source.reading import read_batches
 from sparkonce.connectors.kafka_source.resolving import Offsets
+from sparkonce.connectors.kafka_source.tables import TopicsNotReadError
 from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.kafka.client.metadata import Leader, TopicMetadata
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -314,6 +327,69 @@ def test_what_is_stored_does_not_have_to_be_in_the_log_any_more(
 def test_a_topic_that_must_not_be_read_is_left_out_alone() -> None:
     assert is_of_one_table(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch a-0"))
     assert not is_of_one_table(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "fetch a-0"))
+
+
+def test_a_batch_that_is_repeated_does_not_wait_for_a_partition_without_a_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task has waited before: else one partition would hold up all tables through each restart."""
+    brokers = Brokers(monkeypatch, f"{tmp_path}/{{topic}}", a=(0, 9), b=(0, 9))
+    planner, leaders = brokers.planner, {"a": None, "b": Leader("localhost", 1, 0)}
+    planner.topics = {name: TopicMetadata(name, partition(name).topic_id, {0: leaders[name]}) for name in leaders}
+    monkeypatch.setattr(planner, "_pieces", lambda ranges: [[*ranges.items()]])
+    ends = {partition(name): Position(0, 9) for name in leaders}
+    tasks = planner.batch(SourceOffset("kafka", {}).to_document(), SourceOffset("kafka", ends).to_document())
+    wanted = {each.topic: each for task in tasks for each in task.wanted}
+    assert {name: each.leaderless for name, each in wanted.items()} == {"a": True, "b": False}
+    with pytest.raises(NoLeaderError, match="a-0 has no leader") as found:
+        next(read_batches(planner._options, wanted["a"], ReadCount()))
+    assert is_of_one_table(found.value)
+
+
+def test_a_topic_that_must_not_be_described_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    config = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login}user_bob="of-bob";',
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with EmbeddedBroker(config=config) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        may_read = AclBinding(
+            ResourceType.TOPIC,
+            "b",
+            ResourcePatternType.LITERAL,
+            "User:bob",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        )
+        for made in (
+            *admin.create_topics([NewTopic("a", 1), NewTopic("b", 1)]).values(),
+            *admin.create_acls([may_read]).values(),
+        ):
+            made.result()
+        given = {
+            "subscribe": "a,b",
+            "kafka.bootstrap.servers": broker.listeners["SASL_PLAINTEXT"],
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": f'{login}username="bob" password="of-bob";',
+        }
+        apart = {"handOver": "ranges", "offsetStore": "delta:/nowhere/{topic}", "appId": "app", "isolateTables": "true"}
+        alone, together = Planner(SourceOptions.read(given | apart)), Planner(SourceOptions.read(given))
+        try:
+            assert [tp.topic for tp in alone.refresh()] == ["b"]
+            assert "a: not read until the client may describe the topic" in caplog.text
+            with pytest.raises(TopicsNotReadError, match="topic a: not read until"):
+                alone.tables.check_read()
+            with pytest.raises(PermissionError):
+                together.refresh()
+        finally:
+            alone.close()
+            together.close()
 
 
 @pytest.mark.parametrize(("name", "why"), [("isolateTables", "holds up no"), ("untilOffsets", "catch up")])

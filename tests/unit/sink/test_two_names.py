@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
-from sparkonce.connectors.delta_sink.table import ResultTable
+from sparkonce.connectors.delta_sink.table import ResultTable, cached_store
 from sparkonce.connectors.delta_sink.target import DeltaTarget
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError, StatefulRestartError
@@ -101,6 +101,14 @@ def test_where_each_table_is_of_one_name_a_second_one_does_not_begin(tmp_path: P
     _write(tmp_path, _batch("app.b", "q3", 0, 35, 40))
     for app_id, query in (("app.a", "q"), ("app.b", "q3")):
         _write(tmp_path, _batch(app_id, query, 1, 30 if query == "q" else 40, 50), apart)  # both are there already
+
+
+def test_names_that_share_a_table_share_its_log(tmp_path: Path) -> None:
+    """As many topics with dead letters in one table: else each would read the commits of all others."""
+    options = {"path": str(tmp_path), "checkpointLocation": "/nowhere"}
+    one, other = (cached_store(SinkOptions.read({**options, "appId": name})) for name in ("one", "other"))
+    assert one.app_id != other.app_id
+    assert one.log() is other.log()
 
 
 def test_rows_that_another_name_may_have_are_not_said_to_be_missing(tmp_path: Path) -> None:
