@@ -192,7 +192,7 @@ class SimulatedClient:
         def broken() -> None:
             loop.call_soon(self._dropped, connection)
 
-        connection = self._connection = ServedConnection(server, self._machine, arrived, broken)
+        connection = self._connection = ServedConnection(server, self, self._machine, arrived, broken)
         loop.call_later(self._wanted_ms / 1000 / len(servers), self._welcome_is_due, connection)
         server.connect(connection)
         connection.there.send(Hello(self._number, self._wanted_ms, self._last_zxid))

@@ -21,6 +21,7 @@ from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, Connectio
 if TYPE_CHECKING:
     from lab.sim.scheduler import Scheduler
     from lab.sim.zookeeper.plan import ZooKeeperPlan
+    from lab.sim.zookeeper.server import ServedConnection
 
 _FIRST_SESSION = 0x100
 
@@ -34,6 +35,8 @@ class Session:
     ends_ms: int
     connection: object
     """The connection from which its requests come."""
+    client: object
+    """Who began it: each start of a broker has one client, with one session after the other."""
 
 
 class Leadership:
@@ -77,13 +80,13 @@ class Leadership:
             del self.sessions[transaction.session]
         return self.commit(transaction)
 
-    def welcome(self, connection: object, wanted: int, timeout_ms: int) -> int:
+    def welcome(self, connection: ServedConnection, wanted: int, timeout_ms: int) -> int:
         """Begin or resume a session; return its number, 0 if it has ended."""
         ends_ms = self.scheduler.now_ms + timeout_ms
         if not wanted:
             self._sessions += 1
             self.commit(Transaction(self._sessions, ()))
-            self.sessions[self._sessions] = Session(self._sessions, timeout_ms, ends_ms, connection)
+            self.sessions[self._sessions] = Session(self._sessions, timeout_ms, ends_ms, connection, connection.client)
             return self._sessions
         session = self.sessions.get(wanted)
         if session is None:

@@ -19,11 +19,17 @@ class ServedConnection:
     """A connection, as its server sees it; requests are answered in the order of arrival."""
 
     def __init__(
-        self, server: Server, client_machine: int, to_client: Callable[[Any], None], broken: Callable[[], None]
+        self,
+        server: Server,
+        client: object,
+        client_machine: int,
+        to_client: Callable[[Any], None],
+        broken: Callable[[], None],
     ) -> None:
         """`to_client` receives messages to the client, `broken` is called when the connection has ended."""
         roads = server.leadership.roads
         self.server = server
+        self.client = client
         self.is_open = True
         self.session = 0
         self.there = Direction(roads, client_machine, server.machine, self._arrived, self.end)

@@ -2,8 +2,9 @@
 
 Each decision is read from the nodes as soon as it counts, before any broker can receive it. The invariants here:
 
-- `one-controller`: a decision counts only in the last claimed epoch, and if it comes from the broker that claimed it;
-  decisions are numbered without a gap, and each begins where the previous one has ended.
+- `one-controller`: a decision counts only in the last claimed epoch, and if it comes from the start of a broker that
+  claimed it; decisions are numbered without a gap, and each begins where the previous one has ended. As in Kafka, the
+  epoch fences, not the session: a client may send in its next session what was given to it before it told of the end.
 - `decided-is-written`: no controller treats a decision as durable that is not.
 - `out-of-session`: when ZooKeeper expires a session, its broker knows.
 - `images-equal`: at the end the nodes of the state agree with the log.
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lab.sim.machine.process import Process
     from lab.sim.run import Run
     from lab.sim.zookeeper.ensemble import Ensemble
+    from lab.sim.zookeeper.leader import Session
     from lab.sim.zookeeper.tree import Transaction
     from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
@@ -59,6 +61,8 @@ class ZooKeeperTruth:
         self._epoch = -1
         self._claimed_in = 0
         """The session that has claimed the latest epoch."""
+        self._claimed_by: object = None
+        """Its client."""
         ensemble.on_decided.append(self._transacted)
         ensemble.on_elected.append(partial(run.mark, Mark.ZOOKEEPER_LEADER))
         ensemble.on_expired.append(self._expired)
@@ -97,21 +101,21 @@ class ZooKeeperTruth:
     def _judge(self, session: int, operations: tuple[Operation, ...]) -> None:
         for each in operations:
             if isinstance(each, SetData) and each.path == nodes.CONTROLLER_EPOCH:
-                self._claimed(session, nodes.epoch_of(each.data))
+                self._claimed(self._ensemble.sessions[session], nodes.epoch_of(each.data))
             elif isinstance(each, Create) and each.path.startswith(f"{nodes.CHANGES}/"):
-                self._decided(session, each)
+                self._decided(self._ensemble.sessions[session], each)
 
-    def _claimed(self, session: int, epoch: int) -> None:
-        self._run.trace(lambda: f"controller epoch {epoch} is claimed in session {session:#x}")
+    def _claimed(self, session: Session, epoch: int) -> None:
+        self._run.trace(lambda: f"controller epoch {epoch} is claimed in session {session.number:#x}")
         if epoch <= self._epoch:
             raise ViolationError("epochs-rise", f"controller epoch {epoch} is claimed after {self._epoch}")
-        self._epoch, self._claimed_in = epoch, session
+        self._epoch, self._claimed_in, self._claimed_by = epoch, session.number, session.client
 
-    def _decided(self, session: int, created: Create) -> None:
+    def _decided(self, session: Session, created: Create) -> None:
         change = nodes.decode_change(created.path, created.data)
         head = Head.decode(self._ensemble.tree.get(nodes.CHANGES).data)
-        text = f"{created.path} of controller epoch {head.controller_epoch}, in session {session:#x}"
-        if (head.controller_epoch, session) != (self._epoch, self._claimed_in):
+        text = f"{created.path} of controller epoch {head.controller_epoch}, in session {session.number:#x}"
+        if head.controller_epoch != self._epoch or session.client is not self._claimed_by:
             text = f"{text}: {self._epoch} was claimed in session {self._claimed_in:#x}"
             raise ViolationError("one-controller", text)
         if head.number != self._number + 1 or change.base_offset != self.image.next_offset:

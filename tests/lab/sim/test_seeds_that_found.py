@@ -26,6 +26,7 @@ FOUND = {
     306_343: "the clocks were put forward while the client that checks offsets still waited for its last answer",
     308_729: "a member that had not heard that it was to give up partitions was judged as if nobody had told it",
     401_335: "the cluster was called well while a broker's thread was still held up, which was to hear that it leads",
+    420_568: "a controller's decision was sent in its next session, before it had heard of the end of the last one",
 }
 
 

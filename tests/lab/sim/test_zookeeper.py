@@ -7,12 +7,15 @@ import pytest
 from lab.sim.campaign import run_one, run_seeds, search
 from lab.sim.machine.sockets import Network
 from lab.sim.plan import Coordination, plan_of
+from lab.sim.run import Run
 from lab.sim.scheduler import Scheduler
 from lab.sim.zookeeper.ensemble import Ensemble
 from lab.sim.zookeeper.leader import Session
 from lab.sim.zookeeper.plan import ZooKeeperPlan
 from lab.sim.zookeeper.tree import Change, Transaction, Tree
-from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Check, Create, Delete, SetData
+from lab.sim.zookeeper.truth import ZooKeeperTruth
+from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
+from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Check, Create, Delete, Head, SetData
 from sparkonce.broker_lite.server.zookeeper_session import BadVersionError, NodeExistsError, NoNodeError
 
 FOUND_BY = {
@@ -59,7 +62,7 @@ def test_a_server_that_was_cut_off_tells_whom_it_has_heard_as_soon_as_it_hears_t
     scheduler = Scheduler()
     zookeeper = ZooKeeperPlan(3, tick_ms=600, sync_limit_ms=2_500, election_ms=600, lag_ms=0, delivery_ms=0)
     ensemble = Ensemble(scheduler, Network(scheduler, 0, plan.settings), 0, zookeeper)
-    session = ensemble.sessions[7] = Session(7, 1_200, 1_200, None)
+    session = ensemble.sessions[7] = Session(7, 1_200, 1_200, None, None)
     server = ensemble.servers[1]
     follow_until(scheduler, 350)
     server.hear(7)
@@ -69,6 +72,32 @@ def test_a_server_that_was_cut_off_tells_whom_it_has_heard_as_soon_as_it_hears_t
     server.heal()
     follow_until(scheduler, 1_150)
     assert 2_200 <= session.ends_ms < 2_350
+
+
+def test_a_controller_may_decide_in_its_next_session_and_its_next_start_may_not() -> None:
+    """As in Kafka, its epoch fences a decision that a client sends before its broker learns of the new session."""
+    run = Run(plan_of(1, Coordination.ZOOKEEPER), tracing=False)
+    ensemble = run.ensemble
+    assert ensemble is not None
+    ZooKeeperTruth(run, {}, ensemble)
+    for number, client in ((1, "first start"), (2, "first start"), (3, "second start")):
+        ensemble.sessions[number] = Session(number, 1_200, 1_200, None, client)
+    ensemble.commit(Transaction(1, tuple(nodes.first_nodes("cluster"))))
+    ensemble.commit(
+        Transaction(1, (Create(nodes.CONTROLLER, ephemeral=True), SetData(nodes.CONTROLLER_EPOCH, b"1", 0)))
+    )
+
+    def decide(session: int, number: int) -> None:
+        head = SetData(nodes.CHANGES, Head(number, 0, 1, 1).encode(), number - 1)
+        change = Create(nodes.change_path(number), nodes.encode_change(1, 0, []))
+        assert ensemble.commit(Transaction(session, (Check(nodes.CONTROLLER_EPOCH, 1), head, change))) is None
+
+    decide(1, 1)
+    decide(2, 2)
+    assert run.violation is None
+    decide(3, 3)
+    assert run.violation is not None
+    assert run.violation.invariant == "one-controller"
 
 
 @pytest.mark.timeout(300)
