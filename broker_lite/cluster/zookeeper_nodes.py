@@ -9,7 +9,8 @@ fenced, by the epoch and by every version.
 Readers follow the changes. Only the last `RETAINED` are kept: a reader that is further behind reads the state, which is
 not consistent while decisions go on, and then applies all kept changes to it. A record has the new state, so applying
 one twice does no harm, and the result is the cluster at the last of these changes. By the same rule a decision that is
-too long for one transaction may change the rest of the state in further ones.
+too long for one transaction may change the rest of the state in further ones. Each of these writes the head once more,
+so none counts after one that was lost.
 
 | node | content |
 |---|---|
@@ -334,18 +335,21 @@ def replay(image: ClusterImage, changes: Iterable[Change]) -> None:
                 image.apply(record)
 
 
-def transactions(log: Sequence[Operation], state: Sequence[Operation], check: Check) -> list[list[Operation]]:
-    """Divide a decision's operations into transactions, each of which checks the controller's epoch.
+def transactions(
+    check: Check, head: SetData, log: Sequence[Operation], state: Sequence[Operation]
+) -> list[list[Operation]]:
+    """Divide a decision's operations into transactions.
 
-    Operations on the log are in the first one, whatever its size; it commits the decision as a whole. Those on the
-    state follow, in parts of about `MAX_TRANSACTION_BYTES`.
+    Each of them checks the controller's epoch, and sets the head of the log, at the version that the one before it
+    has left. Operations on the log are in the first one, whatever its size; it commits the decision as a whole. Those
+    on the state follow, in parts of about `MAX_TRANSACTION_BYTES`.
     """
-    parts: list[list[Operation]] = [[check, *log]]
-    size = sum(map(_size, log))
+    parts: list[list[Operation]] = [[check, head, *log]]
+    size = sum(map(_size, parts[0]))
     for operation in state:
         size += _size(operation)
         if size > MAX_TRANSACTION_BYTES:
-            parts.append([check])
+            parts.append([check, head._replace(version=head.version + len(parts))])
             size = _size(operation)
         parts[-1].append(operation)
     return parts

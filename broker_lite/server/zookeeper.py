@@ -227,17 +227,15 @@ class ZooKeeperCoordination:
         number = term.head.number + 1
         head = Head(number, base_offset + len(records), self._broker_id, term.epoch)
         change = nodes.encode_change(term.epoch, base_offset, records)
-        log: list[Operation] = [
-            SetData(nodes.CHANGES, head.encode(), term.head_version),
-            Create(nodes.change_path(number), change),
-        ]
+        log: list[Operation] = [Create(nodes.change_path(number), change)]
         if head.first > term.head.first:
             log.append(Delete(nodes.change_path(term.head.first), nodes.ANY_VERSION))
         state = [*term.repairs, *term.state.following(records)]
         term.repairs = []
         _check_sizes([*log, *state])
-        term.head, term.head_version = head, term.head_version + 1
-        *parts, last = nodes.transactions(log, state, term.epoch_check)
+        move = SetData(nodes.CHANGES, head.encode(), term.head_version)
+        *parts, last = nodes.transactions(term.epoch_check, move, log, state)
+        term.head, term.head_version = head, term.head_version + len(parts) + 1
         for part in parts:
             self._client.commit(part).add_done_callback(lambda future: self._committed(term, future, None, []))
         done = self._client.commit(last)

@@ -27,8 +27,10 @@ def _decisions_without_versions() -> AbstractContextManager[None]:
     """Let a decision count whatever the versions of the log's head and of the state are."""
     divide = nodes.transactions
 
-    def unguarded(log: Sequence[Operation], state: Sequence[Operation], check: Check) -> list[list[Operation]]:
-        return divide([*map(_any_version, log)], [*map(_any_version, state)], check)
+    def unguarded(
+        check: Check, head: SetData, log: Sequence[Operation], state: Sequence[Operation]
+    ) -> list[list[Operation]]:
+        return [[*map(_any_version, part)] for part in divide(check, head, log, state)]
 
     return replaced(nodes, "transactions", unguarded)
 
@@ -37,8 +39,10 @@ def _epoch_unchecked() -> AbstractContextManager[None]:
     """Let a decision count in any controller epoch."""
     divide = nodes.transactions
 
-    def unguarded(log: Sequence[Operation], state: Sequence[Operation], check: Check) -> list[list[Operation]]:
-        return [[each for each in part if each != check] for part in divide(log, state, check)]
+    def unguarded(
+        check: Check, head: SetData, log: Sequence[Operation], state: Sequence[Operation]
+    ) -> list[list[Operation]]:
+        return [[each for each in part if each != check] for part in divide(check, head, log, state)]
 
     return replaced(nodes, "transactions", unguarded)
 

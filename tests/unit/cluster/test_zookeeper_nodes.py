@@ -181,14 +181,16 @@ def test_the_head_says_which_changes_are_kept() -> None:
 
 def test_a_long_decision_is_several_transactions_and_counts_by_the_first() -> None:
     check = Check("/controller_epoch", 7)
-    log: list[Operation] = [SetData("/changes", b"", 1), Create("/changes/2", b"x" * MAX_TRANSACTION_BYTES)]
+    head = SetData("/changes", b"", 1)
+    log: list[Operation] = [Create("/changes/2", b"x" * MAX_TRANSACTION_BYTES), Delete("/changes/1", ANY_VERSION)]
     state: list[Operation] = [Create(f"/n{number}", b"x" * 100_000) for number in range(20)]
-    first, *others = transactions(log, state, check)
-    assert first == [check, *log]
+    first, *others = transactions(check, head, log, state)
+    assert first == [check, head, *log]
     assert len(others) > 2
-    assert all(part[0] == check for part in others)
-    assert [each for part in others for each in part[1:]] == state
-    assert transactions(log[:1], state[:2], check) == [[check, log[0], *state[:2]]]
+    for version, part in enumerate(others, 2):
+        assert part[:2] == [check, SetData("/changes", b"", version)], "it follows the one before"
+    assert [each for part in others for each in part[2:]] == state
+    assert transactions(check, head, log[1:], state[:2]) == [[check, head, log[1], *state[:2]]]
 
 
 def test_a_place_says_whose_it_is() -> None:

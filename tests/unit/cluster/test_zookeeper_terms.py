@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Delete, Head, Operation, StateNodes
+from lab.sim.zookeeper.tree import Transaction, Tree
+from sparkonce.broker_lite.cluster import zookeeper_nodes
+from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Delete, Head, Operation, StateNodes, first_nodes
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import ControllerElected
+from sparkonce.broker_lite.controller.records import ControllerElected, DocumentChanged
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination, _Term
-from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, Node, NoNodeError
+from sparkonce.broker_lite.server.zookeeper_reading import load, read_state
+from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, ConnectionGoneError, Node, NoNodeError
+from tests.cases import each_case
 
 
 class Session:
@@ -124,3 +128,68 @@ def test_a_controller_that_resigns_stays_in_session_if_its_node_is_gone_already(
         assert client.sent == [[Delete("/controller", ANY_VERSION)]]
 
     asyncio.run(test())
+
+
+PARTS = 5
+"""Into how many transactions the first decision below is divided: the log's, and one for each document."""
+
+
+class Losing(Session):
+    """A client that loses one transaction with its connection, and sends what follows over the next one."""
+
+    def __init__(self, lost: int | None) -> None:
+        super().__init__()
+        self.lost = lost
+        self.tree = Tree()
+        self.tree.apply(Transaction(self.session, tuple(first_nodes("abc"))))
+
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        return self.tree.get(path)
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        return self.tree.children(path)
+
+    def commit(self, operations: list[Operation]) -> asyncio.Future[object]:
+        future = super().commit(operations)
+        if len(self.sent) - 1 == self.lost:
+            future.set_exception(ConnectionGoneError())
+        elif (error := self.tree.apply(Transaction(self.session, tuple(operations)))[0]) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return future
+
+
+@each_case("lost", [None, *range(PARTS)])
+def test_no_part_of_a_decision_counts_after_one_that_was_lost(lost: int | None) -> None:
+    """The state never has what is not in the log: kazoo may end a connection between two parts."""
+
+    async def test() -> None:
+        client: Any = Losing(lost)
+        coordination = ZooKeeperCoordination("h:1", client, 1, asyncio.get_running_loop(), lambda: 0, uuid.uuid4)
+        image = ClusterImage()
+        coordination._term = _Term(7, 1, 0, Head(), 0, StateNodes({}, image))
+        for names in ("abcd", "e"):  # the second decision before the controller knows of the first
+            changed = [DocumentChanged(name, name * 100) for name in names]
+            base_offset = image.next_offset
+            for each in changed:
+                image.apply(each)
+            coordination.append(changed, base_offset, 0)
+        assert len(client.sent) == PARTS + 2
+        loaded = await load(client)
+        written = {path: node.data for path, node in (await read_state(client)).items() if path.startswith("/config/d")}
+        await asyncio.sleep(0)
+        if lost is None:
+            assert loaded.image.documents == image.documents
+            assert written == {f"/config/documents/{name}": name.encode() * 100 for name in "abcde"}
+            assert coordination.durable_offset == 5
+            assert coordination._term is not None
+            return
+        assert "".join(sorted(loaded.image.documents)) == ("abcd" if lost else "")
+        assert set(written) == {f"/config/documents/{name}" for name in "abcd"[: max(lost - 1, 0)]}
+        assert coordination.durable_offset == 0
+        assert coordination._term is None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zookeeper_nodes, "MAX_TRANSACTION_BYTES", 100)
+        asyncio.run(test())
