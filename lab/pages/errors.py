@@ -91,6 +91,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         ),
     },
     "connectors.kafka_source.ranges": {
+        "NoLeaderError": "Nothing: the topic is read once its partition has a leader, and the others go on.",
         "RecreatedTopicError": "A new `checkpointLocation`: the records of the new topic are other records.",
     },
     "connectors.kafka_source.tables": {

@@ -21,7 +21,6 @@ from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, Connectio
 if TYPE_CHECKING:
     from lab.sim.scheduler import Scheduler
     from lab.sim.zookeeper.plan import ZooKeeperPlan
-    from lab.sim.zookeeper.server import ServedConnection
 
 _FIRST_SESSION = 0x100
 
@@ -80,13 +79,13 @@ class Leadership:
             del self.sessions[transaction.session]
         return self.commit(transaction)
 
-    def welcome(self, connection: ServedConnection, wanted: int, timeout_ms: int) -> int:
+    def welcome(self, connection: object, client: object, wanted: int, timeout_ms: int) -> int:
         """Begin or resume a session; return its number, 0 if it has ended."""
         ends_ms = self.scheduler.now_ms + timeout_ms
         if not wanted:
             self._sessions += 1
             self.commit(Transaction(self._sessions, ()))
-            self.sessions[self._sessions] = Session(self._sessions, timeout_ms, ends_ms, connection, connection.client)
+            self.sessions[self._sessions] = Session(self._sessions, timeout_ms, ends_ms, connection, client)
             return self._sessions
         session = self.sessions.get(wanted)
         if session is None:

@@ -317,7 +317,11 @@ class Server:
         timeout_ms = max(hello.timeout_ms, 2 * leadership.plan.tick_ms)
 
         def ask() -> int:
-            return leadership.welcome(connection, hello.session, timeout_ms) if connection.is_open else 0
+            return (
+                leadership.welcome(connection, connection.client, hello.session, timeout_ms)
+                if connection.is_open
+                else 0
+            )
 
         self.ask(ask, lambda session: connection.welcome(session, timeout_ms))
 
