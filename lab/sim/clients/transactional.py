@@ -8,7 +8,8 @@ its markers are still being written. Some EndTxn requests are sent a second time
 Invariants of records are in `sim/judges/atomicity.py`. Besides:
 
     fenced-for-cause    the only user of a transactional id, with all responses to InitProducerId received and its
-                        transaction timeout not passed, gets no fatal error
+                        transaction timeout not passed, gets no fatal error, except from a coordinator that was
+                        replaced without knowing it
     offsets-atomic      at the end the group's offset is that of the last committed transaction that sent offsets;
                         it is never one of an aborted transaction
 """
@@ -199,7 +200,10 @@ class TransactionalProducer(ProduceClient):
         """Check for fatal errors without a cause."""
         elapsed_ms = self.world.scheduler.now_ms - self._began_ms
         in_time = elapsed_ms < self._plan.timeout_ms - _FENCING_MARGIN_MS
-        if error in _FENCED and in_time and not self._is_fenced_for_cause:
+        us = Producer(self.name, self._producer_id, self._epoch)
+        if error not in _FENCED or self.world.fencing.hears_from_former(us):
+            return
+        if in_time and not self._is_fenced_for_cause:
             text = f"{self._attempt.name} hears {error.name} after {elapsed_ms} ms, and nobody has taken its place"
             self.world.violated(ViolationError("fenced-for-cause", text))
 

@@ -9,6 +9,10 @@ decides the retry anew, and takes another new producer id if the epochs are used
 
 A decision of a coordinator that was replaced without knowing it may be lost. After it no owner is known until the
 next epoch is assigned.
+
+Such a coordinator also rejects the producers to which its successor has assigned an epoch: a rejection appends nothing
+that would have to be safe first. Kafka's coordinators do the same. So its rejections are noted, and a client may hear
+them; one that hears a fatal error from anyone else is fenced without a cause.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ class Fencing:
     def __init__(self) -> None:
         self._latest: dict[str, Producer] = {}
         self._before: dict[str, Producer] = {}
+        self._refused_by_former: set[Producer] = set()
 
     def unknown(self, transactional_id: str) -> None:
         """Forget the owner of the last epoch, until the next decision."""
@@ -60,3 +65,14 @@ class Fencing:
         holds = asks == self._latest.get(name) or (ends and asks == self._before.get(name))
         if error in _FATAL and holds:
             raise ViolationError(INVARIANT, f"{asks} hears {error.name}, and nobody has taken its place")
+
+    def refused_by_former(self, asks: Producer, error: ErrorCode) -> None:
+        """Note a rejection by a coordinator that was replaced without knowing it."""
+        if error in _FATAL:
+            self._refused_by_former.add(asks)
+
+    def hears_from_former(self, asks: Producer) -> bool:
+        """Whether a fatal error that a client hears is such a coordinator's; each excuses one error."""
+        is_former = asks in self._refused_by_former
+        self._refused_by_former.discard(asks)
+        return is_former

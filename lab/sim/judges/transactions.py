@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.sim.disk import CutShort
 from lab.sim.judges.observing import Around, CoordinatorPartition, observed
+from lab.sim.judges.ownership import KNOWS_BETTER
 from lab.sim.marks import Mark
 from sparkonce.broker_lite.coordinators.transaction_messages import (
     LEGACY,
@@ -107,13 +108,18 @@ class _Observer:
         self, verify: Callable[..., dict[Any, ErrorCode]], core: Transactions, producer: Producer, *rest: Any
     ) -> dict[Any, ErrorCode]:
         errors, coordinator = verify(core, producer, *rest), self._coordinators.get(core)
-        if (
-            coordinator is not None
-            and CoordinatorPartition(self._world, coordinator.partitions, producer.transactional_id).is_current
-        ):
+        if coordinator is not None:
+            place = CoordinatorPartition(self._world, coordinator.partitions, producer.transactional_id)
             for error in errors.values():
-                self._world.judge(lambda: self._world.fencing.refused(producer, error, ends=False))  # noqa: B023
+                self._judge_refusal(place, producer, error, ends=False)
         return errors
+
+    def _judge_refusal(self, place: CoordinatorPartition, asks: Producer, error: ErrorCode, *, ends: bool) -> None:
+        fencing = self._world.fencing
+        if place.is_current:
+            self._world.judge(lambda: fencing.refused(asks, error, ends=ends))
+        elif place.epoch_now != KNOWS_BETTER:
+            fencing.refused_by_former(asks, error)
 
     def _decided(self, decision: Decision, producer: Producer, *, ends: bool) -> Decision:
         self._asks, self._ends, self._decision = producer, ends, decision
@@ -151,9 +157,8 @@ class _Observer:
                 world.fencing.decided(asks, decision)
         if answer.error is ErrorCode.PRODUCER_FENCED:
             world.mark(Mark.PRODUCER_FENCED)
-        if asks is not None and place.is_current:
-            ends = self._ends
-            world.judge(lambda: world.fencing.refused(asks, answer.error, ends=ends))
+        if asks is not None:
+            self._judge_refusal(place, asks, answer.error, ends=self._ends)
         return answer
 
     def _loaded(self, loaded: Callable[..., None], coordinator: TransactionCoordinator, partitions: Any) -> None:

@@ -70,3 +70,13 @@ def test_an_end_may_come_too_late_when_the_next_transaction_has_begun_under_the_
     fencing.refused(OLD, UNKNOWN, ends=True)
     with violated():
         fencing.refused(NEW, UNKNOWN, ends=True)
+
+
+def test_a_client_may_hear_once_what_a_coordinator_said_that_did_not_know_of_its_successor() -> None:
+    fencing = Fencing()
+    fencing.refused_by_former(NEW, NONE)
+    assert not fencing.hears_from_former(NEW)
+    fencing.refused_by_former(NEW, UNKNOWN)
+    assert not fencing.hears_from_former(OLD)
+    assert fencing.hears_from_former(NEW)
+    assert not fencing.hears_from_former(NEW)
