@@ -302,10 +302,12 @@ class LocalLog:
             self.flush(now_ms)
 
     def advance_start(self, offset: int) -> None:
-        """Advance the log start offset to `offset`, unless it is there or beyond; older leader epochs are removed."""
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.leader_epochs.truncate_from_start(offset)
+        """Advance the log start offset to `offset`, unless it is there or beyond.
+
+        Leader epochs before it stay as long as their segments: the start reaches the disk later, so that a crash can
+        bring these records back. A follower that has others there has to be told to cut them off.
+        """
+        self.log_start_offset = max(offset, self.log_start_offset)
 
     def read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None = None) -> Slice:
         """Return a slice of the log, within one segment, that begins with the batch that holds `offset`.
@@ -482,6 +484,7 @@ class LocalLog:
         self.advance_start(self._bases[count])
         del self._segments[:count], self._bases[:count]
         self._delete(dropped, now_ms)
+        self.leader_epochs.truncate_from_start(self.first_base_offset)
 
     def begin_cleaned(self, base_offset: int, now_ms: int) -> Segment:
         """Create a segment that is to replace others."""
@@ -541,7 +544,7 @@ class LocalLog:
             headers = (header for segment in self._segments for _, header in segment.batches(0))
             self.leader_epochs.rebuild((each.partition_leader_epoch, each.base_offset) for each in headers)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
-        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self.leader_epochs.truncate_from_start(self.first_base_offset)
         self.producers = load_producers(
             self._storage, self.directory, self._segments, self.log_end_offset, recovered_from
         )

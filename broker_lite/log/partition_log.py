@@ -161,8 +161,7 @@ class PartitionLog(LocalLog):
         start reaches the disk with the next checkpoint. Returns the log's start offset.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE if `before_offset` is beyond the high watermark or below -1;
-                KAFKA_STORAGE_ERROR as `append`.
+            KafkaError: OFFSET_OUT_OF_RANGE if `before_offset` is beyond the high watermark or below -1.
         """
         wanted = self.high_watermark if before_offset == HIGH_WATERMARK else before_offset
         if not 0 <= wanted <= self.high_watermark:
@@ -170,10 +169,7 @@ class PartitionLog(LocalLog):
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"records before offset {wanted} cannot be deleted: the high watermark is {self.high_watermark}",
             )
-        try:
-            self.advance_start(wanted)
-        except OSError as error:
-            raise self._storage_error(error) from error
+        self.advance_start(wanted)
         return self.log_start_offset
 
     def _known_unsafe_ends(self) -> deque[tuple[int, int]]:
@@ -337,6 +333,7 @@ class PartitionLog(LocalLog):
         self.log_start_offset = self.log_end_offset = offset
         if self._high_watermark is not None:
             self._high_watermark = offset
+        self.leader_epochs.truncate_from_end(0)  # those before `offset`, too: none of their records is left
         self._went_back()
         self._unfinished_truncation = None
 

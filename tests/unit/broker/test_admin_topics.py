@@ -11,7 +11,6 @@ import pytest
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from sparkonce.broker_lite.log.leader_epochs import LeaderEpochs
 from sparkonce.broker_lite.node.new_topics import internal_topic_settings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
@@ -195,18 +194,6 @@ def test_records_are_deleted() -> None:
     asked.restart()
     assert asked.broker.partition("a", 0).log_start_offset == 2
     assert delete(asked, "a", (0, -1)) == [(3, 0)]
-
-
-def test_a_disk_that_fails_is_told_of_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked()
-    asked.create("a", 2)
-    asked.append("a", b"1")
-
-    def fail(self: LeaderEpochs, _: int) -> None:
-        raise OSError("the disk is broken")
-
-    monkeypatch.setattr(LeaderEpochs, "truncate_from_start", fail)
-    assert delete(asked, "a", (0, 1), (1, 0)) == [(-1, ErrorCode.KAFKA_STORAGE_ERROR), (0, 0)]
 
 
 def test_records_that_cannot_be_deleted() -> None:

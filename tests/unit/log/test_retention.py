@@ -44,11 +44,23 @@ def test_deleted_records_are_not_read_any_more() -> None:
         log.read(12, 1000, min_one_batch=True)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert next(iter(records.decode_all(log.read(13, 1000, min_one_batch=True).read()))).offset == 13
-    assert log.leader_epochs.entries == [(1, 13), (2, 20)]
     assert log.delete_records(20) == 20
-    assert log.leader_epochs.entries == [(2, 20)]
     assert log.delete_records(-1) == log.log_end_offset == 30
-    assert log.leader_epochs.entries == [(2, 30)]
+
+
+def test_leader_epochs_stay_as_long_as_their_segments() -> None:
+    """The start is written down later: after a crash the log may begin earlier again."""
+    storage = SimulatedDisk()
+    log = filled(storage, 30, deletable())
+    log.delete_records(15)
+    crashed = PartitionLog.open(storage, DIRECTORY, log.config, NOW)
+    assert (crashed.log_start_offset, crashed.leader_epochs.entries) == (0, [(0, 0), (1, 10), (2, 20)])
+    crashed.delete_records(15)
+    delete_old_segments(crashed, NOW)
+    assert (bases(crashed)[0], crashed.leader_epochs.entries) == (14, [(1, 14), (2, 20)])
+    crashed.delete_records(-1)
+    delete_old_segments(crashed, NOW)
+    assert (bases(crashed), crashed.leader_epochs.entries) == ([28], [(2, 28)])
 
 
 @pytest.mark.parametrize("offset", [-2, 31])

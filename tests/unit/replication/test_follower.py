@@ -33,7 +33,7 @@ def follow(follower: PartitionFollower, led: Led, records: int | None = None) ->
     if parts is not None:
         follower.diverged(parts)
         return True
-    if position.offset > led.log.log_end_offset:
+    if not led.log.log_start_offset <= position.offset <= led.log.log_end_offset:
         follower.out_of_range(led.log.log_start_offset, led.log.log_end_offset)
         return True
     data = stored(led.log, position.offset)
@@ -113,6 +113,17 @@ def test_a_leader_that_begins_after_our_end_is_begun_from_there() -> None:
     follower = PartitionFollower(log_with((0, 3)), 1, 1)
     assert follower.out_of_range(10, 20)
     assert (follower.log.log_start_offset, follower.log.log_end_offset, follower.log.high_watermark) == (10, 10, 10)
+
+
+@pytest.mark.parametrize(("records", "start"), [(2, 5), (4, 4), (4, 5), (6, 5)])
+def test_nothing_differs_before_a_start_that_a_crash_may_take_back(records: int, start: int) -> None:
+    """Records that were never safe must not come back in place of deleted ones."""
+    led = Led(log_with((0, 3), (1, 3), safe=6), epoch=2)
+    led.log.delete_records(start)
+    follower = PartitionFollower(log_with((0, records)), 1, 2)
+    catch_up(follower, led)
+    assert content(written_by(follower)) == content(led.log)
+    assert follower.log.log_start_offset == start, "nothing is left of what was there before"
 
 
 def test_a_leader_that_ends_before_us_is_followed_from_its_end() -> None:
