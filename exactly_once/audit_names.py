@@ -155,7 +155,7 @@ def _begins_late(record: BatchRecord, name: CommitName, before: Mapping[str, int
 
 def _known(chain: Chain) -> list[OffsetRange]:
     """Return the ranges that a chain certainly covers; if no kept commit moved it, the last record."""
-    if chain.ranges or chain.end is None or chain.cloned:
+    if chain.ranges or chain.commits or chain.end is None or chain.cloned:
         return chain.ranges
     return [OffsetRange(chain.end - 1, chain.end)] if chain.end > 0 else []
 

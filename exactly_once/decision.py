@@ -36,8 +36,10 @@ may be another application under a new name, a source under a new name, or a top
 Where another application, or a source that the query does not read, is stored past the batch's start, these records
 would be written twice: `CoveredByAnother`. Where the application has nothing at all in the table, and its checkpoint
 has read records before the batch, they must be there: by another application that ends where the batch begins, or that
-wrote the query's batch before this one. Otherwise the checkpoint is that of another table: `BeginsLate`. The user can
-allow each. And where each table is to be of one application alone, a second one does not begin in it: `TableOfAnother`.
+wrote the query's batch before this one. Otherwise the checkpoint is that of another table: `BeginsLate`. Where the
+application has other partitions there, and its checkpoint has read records of this one, it is `BeginsLate` too: the
+table was put back from a copy without it, or has refused these records. The user can allow each. And where each table
+is to be of one application alone, a second one does not begin in it: `TableOfAnother`.
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
@@ -192,13 +194,15 @@ class TableOfAnother:
 
 @dataclass(frozen=True, slots=True)
 class BeginsLate:
-    """The first batch of an application, whose checkpoint has read records that are not in the table."""
+    """The first batch of an application, or of a partition, whose checkpoint has read records that are not there."""
 
     key: PartitionKey | None
     """None if no offset of ours shows it, only the number of the batch."""
     extent: OffsetRange | None
     origin: int = 0
     """Where the checkpoint began to read the partition."""
+    is_first: bool = True
+    """Whether the application has nothing in the table; else nothing of this partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
             return DivergedPredecessor(stored.last_batch_id)
         if stored.due is not None and record.batch_id > stored.due:
             return MissingPredecessor(stored.due)
-        return skipping or _under_another_name(stored.others, batch) or Fresh()
+        return skipping or _under_another_name(stored, batch) or Fresh()
     past_end = (
         extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()
     )
@@ -299,10 +303,9 @@ def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay 
     return Replay(last_batch_id) if is_same else DifferentBatch(last_batch_id, is_known=known is not None)
 
 
-def _under_another_name(
-    others: OtherApps | None, batch: Batch
-) -> CoveredByAnother | TableOfAnother | BeginsLate | None:
+def _under_another_name(stored: Stored, batch: Batch) -> CoveredByAnother | TableOfAnother | BeginsLate | None:
     """Compare partitions that an application has not written before with what others have there."""
+    others = stored.others
     if others is None:
         return None
     ranges = batch.record.ranges
@@ -313,15 +316,17 @@ def _under_another_name(
             return CoveredByAnother(key, ranges[key], *reader, past[reader])
     if others.not_beside is not None:
         return TableOfAnother(others.not_beside)
-    batch_id = batch.record.batch_id
-    if others.may_begin_late or not (others.is_first and others.keeps_offsets) or batch_id == 0:
-        return None
-    if others.last_batch == batch_id - 1:
+    if others.may_begin_late or not others.keeps_offsets or batch.record.batch_id == 0:
         return None
     handed_over = {key for key, ends in others.next_offsets.items() if ranges[key].follows in ends.values()}
-    for key in sorted(batch.read_before.keys() - handed_over):
-        return BeginsLate(key, ranges[key], batch.read_before[key])
-    is_recorded = batch.is_one_of_all and not batch.is_determined_by_offsets
+    begun = batch.read_before.keys() - handed_over
+    if not others.is_first:
+        begun = begun & batch.record.moved.keys() - stored.next_offsets.keys() if batch.is_one_of_all else set()
+    elif others.last_batch == batch.record.batch_id - 1:
+        return None
+    for key in sorted(begun):
+        return BeginsLate(key, ranges[key], batch.read_before[key], is_first=others.is_first)
+    is_recorded = others.is_first and batch.is_one_of_all and not batch.is_determined_by_offsets
     return BeginsLate(None, None) if is_recorded and not handed_over else None
 
 

@@ -258,8 +258,9 @@ def _covered(decision: CoveredByAnother, where: str, batch: Batch, store: StoreN
 def _of_another(decision: TableOfAnother, batch: Batch, store: StoreName) -> OffsetMismatchError:
     return OffsetMismatchError(
         f"{batch} is the first of this appId in {store.name}, which has rows of appId {decision.app_id!r}: those of "
-        "another topic or entry. Have each topic write a table of its own: choose a path, or name, with what tells "
-        "them apart. Or move that table away; or, if this topic is to continue it, give both one table_app_id"
+        "another topic or entry. Have each topic write a table of its own: choose a path with what tells them apart, "
+        "or move that table away. Or, if that topic is gone and this one continues its table, set table_app_id = "
+        f"{decision.app_id!r} for this one"
     )
 
 
@@ -271,9 +272,13 @@ def _begins_late(decision: BeginsLate, batch: Batch) -> OffsetMismatchError:
         source, tp = decision.key
         read = f"[{decision.origin}, {decision.extent.start})"
         what = f"its checkpoint has read records {read} of source {source!r}, {tp} (topic id {tp.topic_id})"
+    if decision.is_first:
+        first, why = "this appId", f"of another appId, or {store.name} was deleted and created again"
+    else:
+        first, why = "this partition", f"{store.name} is a copy from before it was added"
     return OffsetMismatchError(
-        f"{batch} is the first of this appId in {store.name}, and {what}, and nothing shows that their rows are there: "
-        f"the checkpoint is that of another table, or of another appId, or {store.name} was deleted and created again. "
+        f"{batch} is the first of {first} in {store.name}, and {what}, and nothing shows that their rows are there: "
+        f"the checkpoint is that of another table, or {why}. "
         f"If these rows are to be in {store.name}, start with a new checkpointLocation, which begins at "
         "startingOffsets; or name the table, and the appId, that the checkpoint belongs to. If they are to be left "
         "out, set beginsLate=true on the sink"

@@ -68,8 +68,7 @@ class DeltaOffsetStore(OffsetStore):
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     create_missing: bool = False
     """Whether to create a missing table, with a single column that stays empty."""
-    kept_log: TableLog | None = field(default=None, repr=False, compare=False)
-    """The table's log, if it is kept by others too."""
+    _log: TableLog | None = None
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.read`."""
@@ -111,9 +110,9 @@ class DeltaOffsetStore(OffsetStore):
 
     def log(self) -> TableLog:
         """Return the table's log, which keeps its state from one snapshot to the next."""
-        if self.kept_log is None:
-            self.kept_log = TableLog(self.location, self.storage_options)
-        return self.kept_log
+        if self._log is None:
+            self._log = TableLog(self.location, self.storage_options)
+        return self._log
 
     def _create(self) -> None:
         table = NewTable(_OFFSETS_SCHEMA, name="offsets", description=DESCRIPTION)

@@ -63,6 +63,13 @@ def _store(text: str) -> str | None:
     return None if text == TABLE else check_spec(text)
 
 
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"it is no regular expression of Python: {error}") from None
+
+
 def _rules(text: str) -> frozenset[str]:
     try:
         found = json.loads(text)
@@ -253,7 +260,7 @@ class SinkOptions(TableOptions):
         None,
         "a regular expression: the first batch of an appId stops the query where the table has offsets of another "
         "appId that matches all of it. sparkonce ingest sets it, so that no table gets the rows of a second topic",
-        parse=re.compile,
+        parse=_expression,
         value="expression",
         default_text="none",
         scope=Scope.STREAM,

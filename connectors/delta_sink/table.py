@@ -48,7 +48,6 @@ from sparkonce.offset_store.log.files import active_files
 from sparkonce.offset_store.log.proposal import Proposal
 from sparkonce.offset_store.log.state import TableState
 from sparkonce.offset_store.log.stores import check_commits
-from sparkonce.offset_store.log.table_log import TableLog
 from sparkonce.offset_store.other_apps import OtherApps, other_apps
 from sparkonce.offset_store.record import BatchRecord, Commit, FileT, PartitionKey, Writes
 from sparkonce.offset_store.store import SnapshotSource
@@ -90,15 +89,13 @@ MAX_FOLLOWED = 10_000
 _followed: LruCache[tuple[Location, str, str], Followed] = LruCache(MAX_FOLLOWED)
 """For tables, by location and id, and applications."""
 
-_kept_logs: LruCache[tuple[str, tuple[tuple[str, str], ...]], TableLog] = LruCache(MAX_TABLES)
-"""One for each table: those of many topics may have their dead letters in one."""
+_kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache(MAX_TABLES)
 
 
 def cached_store(options: TableOptions) -> DeltaOffsetStore:
-    """Return a store for a table, with this process's log of it: that is brought up to date, not loaded each batch."""
-    key = options.table.text, tuple(sorted(options.storage_options.items()))
-    log = _kept_logs.get(key, lambda: TableLog(options.table, options.storage_options))
-    return DeltaOffsetStore(options.table, options.app_id, options.storage_options, kept_log=log)
+    """Return this process's store for a table: its handle is brought up to date rather than loaded each batch."""
+    key = (options.table.text, options.app_id, tuple(sorted(options.storage_options.items())))
+    return _kept_stores.get(key, lambda: DeltaOffsetStore(options.table, options.app_id, options.storage_options))
 
 
 @dataclass(frozen=True, slots=True)

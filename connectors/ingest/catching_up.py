@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from sparkonce.connectors.ingest.restarts import Restart
+from sparkonce.connectors.ingest.restarts import Restart, is_due_again
 from sparkonce.connectors.ingest.routing import EARLIEST, Flow
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
 from sparkonce.connectors.kafka_source.tables import ends_in_cut_log
@@ -133,7 +133,7 @@ class CatchingUp:
         running = sum(each.query is not None for each in self._behind.values())
         idle = [each for each in self._behind.values() if each.query is None and (again or not each.why)]
         idle.sort(key=lambda each: 0.0 if each.restart is None else each.restart.due_s)  # none is passed over for ever
-        due = [each for each in idle if _is_due(each.restart, time.monotonic())]
+        due = [each for each in idle if is_due_again(each.restart, time.monotonic())]
         for each in due[: max(AT_ONCE - running, 0)]:
             each.checkpoint = f"{self._checkpoints}/{each.flow.name}-{uuid.uuid4().hex[:8]}"
             try:
@@ -244,10 +244,6 @@ def _is_on_the_way(until: SourceOffset, ends: SourceOffset) -> bool:
         tp in now and (now[tp].origin, now[tp].cut_from) == (at.origin, at.cut_from) and at.next <= now[tp].next
         for tp, at in until.positions.items()
     )
-
-
-def _is_due(restart: Restart | None, now_s: float) -> bool:
-    return restart is None or now_s >= restart.due_s
 
 
 def _by_number(positions: Positions, offset: Callable[[Position], int]) -> dict[str, dict[int, int]]:

@@ -7,10 +7,10 @@ ones are never used again, and never deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from sparkonce.connectors.ingest.routing import EARLIEST, Flow
+from sparkonce.connectors.ingest.routing import Flow
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.offset_store import OffsetStore, OffsetStoreError
 from sparkonce.offset_store.offsets import SourceOffset, TopicPartition, is_ours
@@ -25,10 +25,16 @@ def committed(checkpoint: str, storage: Mapping[str, str]) -> list[SourceOffset]
     return _last_in(checkpoint, storage, "commits")
 
 
-def usable(flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None]) -> Flow:
+def usable(
+    flow: Flow,
+    storage: Mapping[str, str],
+    store_of: Callable[[str], OffsetStore | None],
+    begun_later: Callable[[SourceOffset], Collection[TopicPartition]] | None = None,
+) -> Flow:
     """Return a flow with the first checkpoint that its query can go on with, or a new one.
 
-    ``store_of`` returns where the offsets of a topic are stored.
+    ``store_of`` returns where the offsets of a topic are stored. Of a query of many tables, ``begun_later`` returns the
+    partitions whose logs have records before where its checkpoint began.
 
     Raises:
         CheckpointError: if a checkpoint cannot be read.
@@ -36,20 +42,22 @@ def usable(flow: Flow, storage: Mapping[str, str], store_of: Callable[[str], Off
     if Checkpoint.open(flow.checkpoint, storage).is_stateful():  # begun anew, it would lack its state
         return flow
     number, checkpoint = 1, flow.checkpoint
-    reads_all = flow.source["startingOffsets"] == EARLIEST
-    while not _can_go_on(checkpoint, storage, store_of, reads_all=reads_all):
+    while not _can_go_on(checkpoint, storage, store_of, begun_later):
         number += 1
         checkpoint = f"{flow.checkpoint}~{number}"  # no topic has this in its name
     return replace(flow, checkpoint=checkpoint, sink={**flow.sink, "checkpointLocation": checkpoint})
 
 
 def _can_go_on(
-    checkpoint: str, storage: Mapping[str, str], store_of: Callable[[str], OffsetStore | None], *, reads_all: bool
+    checkpoint: str,
+    storage: Mapping[str, str],
+    store_of: Callable[[str], OffsetStore | None],
+    begun_later: Callable[[SourceOffset], Collection[TopicPartition]] | None,
 ) -> bool:
     """Whether a query can go on with a checkpoint: no table has more than its batches, or a part of the last one.
 
-    Nor is a table without what is before the checkpoint to get its last batch, as if all began there: one that was
-    dropped, of a query that ``reads_all``.
+    Nor is a table of many to get its part of the last batch that has nothing of what is before the checkpoint, as if
+    all began there: such a table was dropped.
     """
     done = {end.source: end for end in committed(checkpoint, storage)}
     for end in _last_in(checkpoint, storage, "offsets"):
@@ -57,19 +65,20 @@ def _can_go_on(
         by_topic: dict[str, list[TopicPartition]] = {}
         for tp in end.positions:
             by_topic.setdefault(tp.topic, []).append(tp)
+        lacking: list[TopicPartition] = []
         for topic, own in by_topic.items():
             store = store_of(topic)
             try:
                 stored = {} if store is None else store.read(end.source, own)
             except OffsetStoreError:
                 continue
-            for tp in own:
-                position = end.positions[tp]
-                reached = before[tp].next if tp in before else position.origin
-                if stored.get(tp, 0) > reached and stored[tp] != position.next:
-                    return False
-                if reads_all and tp not in stored and 0 < reached < position.next:
-                    return False
+            reached = {tp: before[tp].next if tp in before else end.positions[tp].origin for tp in own}
+            if any(at > reached[tp] and at != end.positions[tp].next for tp, at in stored.items()):
+                return False
+            if any(end.positions[tp].next > reached[tp] for tp in own):
+                lacking += [tp for tp in own if tp not in stored and reached[tp]]
+        if begun_later is not None and lacking and not {*lacking}.isdisjoint(begun_later(end)):
+            return False
     return True
 
 

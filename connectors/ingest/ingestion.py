@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -34,7 +35,7 @@ from sparkonce.connectors.ingest.query import (
     table_path_of,
     was_planned,
 )
-from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
+from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_due_again, is_outage
 from sparkonce.connectors.ingest.routing import SHARED, Flow, Route, flows, flows_of_new
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
 from sparkonce.connectors.ingest.topics import existing_topics, unread
@@ -283,8 +284,9 @@ class Ingestion:
         for running in self._running.values():
             ends = ends_of(running.query) if running.flow.is_shared else []
             begun = {tp.topic for end in ends for tp in end.positions}
-            for topic, flow in self._tables_of(running.flow).items() if running.flow.is_shared else ():
-                store = None if topic in begun else self._store_of(flow)
+            tables = self._tables_of(running.flow) if running.flow.is_shared else {}
+            for topic, flow in tables.items():
+                store = None if topic in begun else self._store_in(tables, topic)
                 try:
                     if store is not None:
                         store.read("", [])
@@ -417,7 +419,7 @@ class Ingestion:
             each.under_way = each.under_way or is_under_way(each.query)
         starting = sum(not (each.under_way or each.ended) for each in self._running.values())
         now = time.monotonic()
-        due = [each for each in self._waiting.values() if self._is_due(each, now)]
+        due = [each for each in self._waiting.values() if is_due_again(self._restarts.get(each.name), now)]
         for flow in due[: max(STARTING_AT_ONCE - starting, 0)]:
             how = "direct" if flow.direct else "through Spark"
             try:
@@ -445,7 +447,7 @@ class Ingestion:
             self._catching_up.stop(flow.name)  # where they end is where a query stood that is not there any more
             flow = self._placed(self._as_topics_are(flow))
             tables = self._tables_of(flow)
-            found = usable(flow, storage, lambda topic: self._store_of(tables.get(topic)))
+            found = usable(flow, storage, partial(self._store_in, tables), lambda end: unread(flow, end)[1])
             for end in committed(found.checkpoint, storage):
                 begun_later = any(at.origin for at in end.positions.values())
                 self._catching_up.compare(end, tables, *(unread(found, end) if begun_later else ()))
@@ -454,15 +456,16 @@ class Ingestion:
         if flow.transform is not None or not was_shared(self._settings.checkpoint, storage, SHARED):
             return flow
         path = flow.path or table_path_of(self._spark, flow)
-        return usable(flow, storage, lambda _: self._store_of(replace(flow, path=path)))
+        return usable(flow, storage, lambda topic: self._store_in({topic: replace(flow, path=path)}, topic))
 
     def _as_topics_are(self, shared: Flow) -> Flow:
         """Return a shared query that names the topics of its tables with those of them that exist."""
         if not shared.tables:
             return shared
         existing = existing_topics(self._settings, self._routes)
-        found = (each for route in self._routes for each in route.queries(existing) if each.name == shared.name)
-        return next(found, shared)
+        return next(
+            (each for route in self._routes for each in route.queries(existing) if each.name == shared.name), shared
+        )
 
     def _placed(self, shared: Flow) -> Flow:
         """Return a shared query with the places of its tables, if these have names in a catalog.
@@ -487,16 +490,13 @@ class Ingestion:
                 self._tables[flow.name] = replace(flow, path=places[topic])
         return placed(shared, places)
 
-    def _store_of(self, flow: Flow | None) -> OffsetStore | None:
+    def _store_in(self, tables: Mapping[str, Flow], topic: str) -> OffsetStore | None:
+        flow = tables.get(topic)
         return None if flow is None or flow.path is None else self._catching_up.store_of(flow)
 
     def _tables_of(self, shared: Flow) -> dict[str, Flow]:
         """Return the tables of a shared query, by topic."""
         return {flow.topics: flow for flow in self._tables.values() if flow.query == shared.name}
-
-    def _is_due(self, flow: Flow, now_s: float) -> bool:
-        restart = self._restarts.get(flow.name)
-        return restart is None or now_s >= restart.due_s
 
     def _in_pool(self, flow: Flow) -> StreamingQuery:
         """Start a query in a pool of its own, so that with spark.scheduler.mode=FAIR a large table starves no other."""

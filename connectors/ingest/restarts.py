@@ -74,3 +74,8 @@ class Restart:
         number = 1 if before is None else before.number + 1
         pause_s = min(FIRST_PAUSE_S * 2 ** min(number - 1, 16), LONGEST_PAUSE_S)
         return cls(number, pause_s, now_s + pause_s)
+
+
+def is_due_again(restart: Restart | None, now_s: float) -> bool:
+    """Return whether a query may be started: for the first time, or after the pause of its last restart."""
+    return restart is None or now_s >= restart.due_s

@@ -318,7 +318,7 @@ class Route:
             "mergeSchema": "true" if merges else None if given.merge_schema is None else "false",
             "deadLetters": letters,
             SQL: given.sql if self._direct else None,
-            NOT_BESIDE: _app_ids(settings) if self.shared_name else None,
+            NOT_BESIDE: _app_ids(settings) if self._direct else None,
         }
         kafka = of_producer(settings.client) if letters and letters.startswith(TOPIC) else {}
         return {**settings.storage_options, **kafka, **_set(chosen), **given.sink}
@@ -419,10 +419,10 @@ def _check_dead_letters(
 
 
 def _app_ids(settings: IngestSettings) -> str:
-    """Return a regular expression that matches the appIds of all tables of an ingestion."""
+    """Return a regular expression that matches the appIds of the tables of an ingestion, but those of any name."""
     templates = {f"{settings.app_id}.{{name}}", *(each.table_app_id for each in settings.tables if each.table_app_id)}
     texts = (re.split(r"\{[^{}]*\}", template) for template in sorted(templates))
-    return "|".join(".*".join(map(re.escape, parts)) for parts in texts)
+    return "|".join(".*".join(map(re.escape, parts)) for parts in texts if any(parts))
 
 
 def _real(path: str) -> str:

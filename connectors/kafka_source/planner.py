@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, TypeVar
 
 from sparkonce.connectors.kafka_source.checkpoint import (
@@ -36,7 +37,7 @@ from sparkonce.connectors.kafka_source.planning import Piece, bundle, divide, mo
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
-from sparkonce.connectors.kafka_source.tables import BOTH_IN_ONE_TABLE, TablesByTopic, by_topic
+from sparkonce.connectors.kafka_source.tables import BOTH_IN_ONE_TABLE, TablesByTopic, by_name, by_topic
 from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
 from sparkonce.kafka.client.metadata import Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.client.retry import retry
@@ -62,6 +63,8 @@ class Planner:
         self._client = Client(options.settings)
         self._lines: list[tuple[Mapping[str, Any], Line]] = []
         """The last lines of the checkpoint: the end of a batch is used twice, for its tasks and as the next start."""
+        self._is_first = True
+        """Whether it has not made the tasks of a batch yet."""
         self._seen: set[str] = set()
         """Topics that existed before: one that is gone is reported once."""
         self.topics: dict[str, TopicMetadata] = {}
@@ -105,7 +108,7 @@ class Planner:
             MissingTopicError, KafkaUnreachableError: as `refresh`.
         """
         line = self._line(start)
-        self._client.send_behind(_by_name(dict.fromkeys(line.offset.positions, LATEST)), self.topics)
+        self._client.send_behind(by_name(dict.fromkeys(line.offset.positions, LATEST)), self.topics)
         partitions = self.refresh(line)
 
         def is_strange() -> bool:
@@ -113,7 +116,7 @@ class Planner:
             return bool(self._gone(line, partitions))
 
         if self._gone(line, partitions):
-            self._ask_again(is_strange)
+            ask_again(is_strange, self._options.pauses_s())
         return line.with_topic_ids(self.topics), partitions
 
     def while_topics_stay(self, plan: Callable[[], _Result]) -> _Result:
@@ -144,7 +147,7 @@ class Planner:
 
         LATEST respects kafka.isolation.level. Unless this ``waits_for_leaders``, partitions without one are left out.
         """
-        found = self._client.offsets(_by_name(wanted), self.topics, waits_for_leaders=waits_for_leaders)
+        found = self._client.offsets(by_name(wanted), self.topics, waits_for_leaders=waits_for_leaders)
         return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
 
     def initial(self, rule: OffsetRule) -> SourceOffset:
@@ -234,7 +237,7 @@ class Planner:
             offsets.update(self.ask(dict.fromkeys(behind(), LATEST), waits_for_leaders=waits_for_leaders))
             return bool(behind())
 
-        if behind() and self._ask_again(is_strange):
+        if behind() and ask_again(is_strange, self._options.pauses_s()):
             for tp in sorted(behind()):
                 with self.tables.losing(tp.topic):
                     report_loss(
@@ -370,13 +373,20 @@ class Planner:
         return self._with_lost(self.tasks(ranges), logged) if self._options.hands_over_ranges else self.tasks(ranges)
 
     def _wait_for_leaders(self, partitions: Collection[TopicPartition], line: Line) -> None:
-        """Request leaders again while partitions have none: one that has none then is left out of the batch."""
+        """Request leaders again while partitions have none: one that has none then is left out of the batch.
+
+        An outage may have ended the query before its first batch, so that leaders are just being elected.
+        """
+        pauses = (
+            repeat(0.5, self._options.settings.api_timeout_ms // 500) if self._is_first else self._options.pauses_s()
+        )
+        self._is_first = False
 
         def is_strange() -> bool:
-            return any(_leader(self.topics, tp) is None for tp in partitions)
+            return any(tp.topic in self.topics and _leader(self.topics, tp) is None for tp in partitions)
 
         if is_strange():
-            self._ask_again(lambda: bool(self.refresh(line)) and is_strange())
+            ask_again(lambda: bool(self.refresh(line)) and is_strange(), pauses)
 
     def _with_lost(
         self, tasks: list[KafkaInputPartition], logged: Mapping[TopicPartition, OffsetRange]
@@ -519,13 +529,10 @@ class Planner:
             )
         return recreated
 
-    def _ask_again(self, strange: Callable[[], bool]) -> bool:
-        return ask_again(strange, self._options.pauses_s())
-
     def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
         # Of a lost topic the task is to look itself whether the leader has the records that were planned.
         leader, is_lost = _leader(self.topics, tp), tp.topic in self.tables.lost
-        without = self._options.isolate_tables and leader is None and not is_lost
+        without = self._options.isolate_tables and leader is None and tp.topic in self.topics and not is_lost
         where = tp.topic, tp.topic_id, tp.partition, extent.start, extent.end
         return FetchRange(*where, None if is_lost else leader, epoch, leaderless=without)
 
@@ -575,10 +582,6 @@ class Planner:
         """
         for tp, divergence in sorted(self._epochs.parted(until.positions).items()):
             report_replaced(tp, until.positions[tp], divergence, None, fail=True, this_query="is to read")
-
-
-def _by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
-    return {(tp.topic, tp.partition): what for tp, what in wanted.items()}
 
 
 def _leader(topics: Mapping[str, TopicMetadata], tp: TopicPartition) -> Leader | None:

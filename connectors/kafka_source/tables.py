@@ -7,8 +7,9 @@ table is behind, or for good if it has ended or its records are lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.epochs import Divergence
@@ -47,7 +48,8 @@ class TablesByTopic:
         self._forbidden: frozenset[str] = frozenset()
         """Topics that this client must not describe."""
         self.unknown: set[str] = set()
-        """Topics whose tables could not be read when the query began: it begins them later, wherever their logs do."""
+        """Topics that could not be begun with the query, since they, or their tables, must not or cannot be read: it
+        begins them later, wherever their logs do."""
         self.lost: dict[str, DataLossError] = {}
         """Topics that are not read any more, since some of their records are lost, and what was said of these."""
 
@@ -59,18 +61,26 @@ class TablesByTopic:
             raise OptionError(f"kafka_once: {error}") from None
 
     def with_places(self, partitions: Collection[TopicPartition], known: Collection[str]) -> list[TopicPartition]:
-        """Leave out topics that have the table of one that is ``known``, or comes before; warn once of each."""
+        """Leave out topics that have the table of one that is ``known``, has begun it, or comes before; warn once."""
         taken = set(known)
         with suppress(OptionError):
             self.check_apart({*taken, *(tp.topic for tp in partitions)})
             return list(partitions)
-        for topic, own in by_topic(partitions).items():
+        in_order = sorted(by_topic(partitions).items(), key=lambda each: (not self._has_begun(*each), each[0]))
+        for topic, own in in_order:
             try:
                 self.check_apart({*taken, topic})
                 taken.add(topic)
             except OptionError as error:
                 self.note_ended(own[0], f"is not read: {error}")
         return [tp for tp in partitions if tp.topic in taken]
+
+    def _has_begun(self, topic: str, partitions: Sequence[TopicPartition]) -> bool:
+        """Whether a topic's table has any of its offsets."""
+        try:
+            return bool(self.store(topic).read(self._options.source, partitions))
+        except OffsetStoreError:
+            return False
 
     def store(self, topic: str) -> OffsetStore:
         """Return the store of a topic's own table, which is kept: it is read again for each batch.
@@ -88,10 +98,14 @@ class TablesByTopic:
     def behind(
         self, start: SourceOffset, moving: Mapping[TopicPartition, OffsetRange]
     ) -> tuple[set[TopicPartition], set[TopicPartition]]:
-        """Return the partitions whose tables lack records before ``start``, or cannot be read, and those not stored."""
+        """Return the moving partitions of topics whose tables lack records before ``start``, or cannot be read.
+
+        And the partitions of these topics, moving or not, of which nothing is stored.
+        """
         behind: set[TopicPartition] = set()
         without: set[TopicPartition] = set()
-        for topic, own in by_topic(moving).items():
+        moves = by_topic(moving)
+        for topic, own in by_topic(tp for tp in start.positions if tp.topic in moves).items():
             try:
                 store = self.store(topic)
                 stored = store.read(start.source, own)
@@ -100,10 +114,11 @@ class TablesByTopic:
                 self.note_read(topic)
             except OffsetStoreError as error:
                 self.note_unreadable(topic, error)
-                behind.update(own)
+                behind.update(moves[topic])
                 continue
-            if ends_in_a_cut_log or any(stored.get(tp, start.positions[tp].origin) < moving[tp].follows for tp in own):
-                behind.update(own)
+            follows = {tp: moving[tp].follows if tp in moving else at.next for tp, at in positions.items()}
+            if ends_in_a_cut_log or any(stored.get(tp, positions[tp].origin) < follows[tp] for tp in own):
+                behind.update(moves[topic])
             without.update(tp for tp in own if tp not in stored)
         return behind, without
 
@@ -176,10 +191,11 @@ class TablesByTopic:
         self._leaderless = now
 
     def note_forbidden(self, topics: Iterable[str]) -> None:
-        """Warn of topics that are not read from now on, since this client must not describe them."""
-        now = frozenset(topics)
-        _warn_of(now - self._forbidden, _FORBIDDEN)
-        self._forbidden = now
+        """Note topics that are not read while this client must not describe them, and warn once of each."""
+        self._forbidden = frozenset(topics)
+        self.unknown.update(self._forbidden)
+        for topic in sorted(self._forbidden):
+            _warn_of_forbidden(topic)
 
     def note_ended(self, tp: TopicPartition, what: str) -> None:
         """Warn once that a topic has ended; not if it is only not to be seen."""
@@ -246,6 +262,16 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
     for tp in sorted(partitions):
         found.setdefault(tp.topic, []).append(tp)
     return found
+
+
+def by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
+    """Return what is wanted of partitions, by their topics' names and their numbers."""
+    return {(tp.topic, tp.partition): what for tp, what in wanted.items()}
+
+
+@cache
+def _warn_of_forbidden(topic: str) -> None:
+    _log.warning("kafka_once: %s: %s", topic, _FORBIDDEN)
 
 
 def _warn_of(topics: Collection[str], what: str) -> None:

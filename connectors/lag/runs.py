@@ -21,9 +21,9 @@ from sparkonce.private_folder import private_folder
 EVERY_S = 5.0
 """How often it is noted that nothing has changed."""
 KEPT_S = 7 * 86_400
-"""Files of queries that were last heard of so long ago are removed by the next listener."""
+"""Files of queries that were last heard of so long ago are removed."""
 MAX_FILES, SWEPT_EVERY = 2_000, 500
-"""Of so many the oldest are removed, each time that so many queries have been noted: some are retried for weeks."""
+"""The oldest files are removed beyond so many. This is looked at for every so many new queries."""
 MAX_ERROR = 1_000
 """The characters of an error that are kept."""
 _QUERY_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -75,7 +75,7 @@ class Runs:
             return
         self._noted[query_id] = state, now_s
         if state not in (RunState.RUNNING, RunState.IDLE):
-            del self._noted[query_id]
+            self._noted.pop(query_id, None)
         with suppress(OSError):
             file = self._file(query_id)
             if file is not None:

@@ -14,8 +14,8 @@ MAX_KEPT = 8
 """How many of a kind one process keeps, unless said otherwise."""
 
 MAX_TABLES = 4_000
-"""How many of what belongs to one table are kept: a query may write a table for each topic, and one of dead letters.
-With one more than that none would be found: each batch takes them in the same order."""
+"""How many objects that belong to one table are kept: a query may write two tables for each topic. With more tables
+than that every batch would make all of them anew, since it takes them in the same order."""
 
 
 class LruCache(Generic[KeyT, ValueT]):

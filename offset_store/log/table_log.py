@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import RLock
 
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.engine import engine_info
@@ -65,7 +64,7 @@ PAUSED_MS = 60 * 60 * 1000
 
 @dataclass(slots=True)
 class TableLog:
-    """The log of the table at one location; threads take turns."""
+    """The log of the table at one location; for one thread."""
 
     location: Location
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -77,7 +76,6 @@ class TableLog:
     _listed_ms: int = 0
     """When a local log was last listed to look for holes."""
     _maintained: Maintained = field(default_factory=lambda: Maintained(None))
-    _turn: RLock = field(default_factory=RLock, repr=False, compare=False)
 
     @property
     def reader(self) -> DeltaLog:
@@ -93,8 +91,8 @@ class TableLog:
             StoreMissingError: if there is no table.
             OffsetStoreError: if its log cannot be read, or must not be by this version.
         """
-        with self._turn, self._errors("load"):
-            self._read_ms = now_ms()
+        self._read_ms = now_ms()
+        with self._errors("load"):
             if self._state is not None and self._is_kept():
                 return self._followed(self._state, self._newest_after(self._state.version))
             check_store_answers(self.location, self.storage_options)
@@ -106,7 +104,7 @@ class TableLog:
 
     def state_at(self, version: int) -> TableState:
         """Return the state at a version. Raises OffsetStoreError if the log no longer has it."""
-        with self._turn, self._errors("load"):
+        with self._errors("load"):
             if self._state is not None and self._state.version <= version and self._is_kept():
                 return self._followed(self._state, version)
             return self._load(self.reader.listing(), version)
@@ -145,7 +143,7 @@ class TableLog:
         if what is not None:
             raise OffsetStoreError(f"cannot commit to the table {self.location}: it requires {what}, which {_UNKNOWN}")
         attempt_id = str(uuid.uuid4())
-        with self._turn, self._errors("commit to"):
+        with self._errors("commit to"):
             if state is self._state and not self._is_kept():
                 raise CommitConflictError(f"{self.location}: the table was replaced by another meanwhile")
             for _ in range(COMMIT_ATTEMPTS):

@@ -141,6 +141,7 @@ class Client:
             left_out = {int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
             if forbidden is not None:
                 refused = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                forbidden.clear()
                 forbidden.update(topic.name for topic in found.topics if topic.error_code == refused)
                 left_out.add(refused)
             return {topic.name: found.metadata(topic) for topic in found.topics if topic.error_code not in left_out}

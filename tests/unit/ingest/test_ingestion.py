@@ -462,5 +462,5 @@ def test_a_topic_without_a_table_of_its_own_that_appears_later_is_left_out(
         made.look()
     assert made.exception() is None
     assert "ab" not in made._tables
-    (warning,) = [record.getMessage() for record in caplog.records if "topic ab is not read" in record.getMessage()]
+    (warning,) = [record.getMessage() for record in caplog.records if "topic ab is left out" in record.getMessage()]
     assert "write one table" in warning

@@ -300,6 +300,9 @@ def test_topics_of_one_table_are_refused_before_either_is_read(tmp_path: Path, m
     with pytest.raises(OptionError, match=f"topics a and ab have one table, {tmp_path}/a"):
         brokers.planner.initial(OffsetRule(EARLIEST))
     others = Brokers(monkeypatch, f"{tmp_path}/{{1}}", a=(0, 9), ab=(0, 9), b=(0, 9))
+    monkeypatch.setattr(others.planner.tables, "_has_begun", lambda topic, _: topic == "ab")
+    assert {tp.topic for tp in others.planner.initial(OffsetRule(EARLIEST)).positions} == {"ab", "b"}
+    monkeypatch.setattr(others.planner.tables, "_has_begun", lambda *_: False)
     del brokers.logs[partition("ab")]
     for each in (brokers, others):  # with isolateTables one of the two is left out
         assert {tp.topic for tp in each.planner.initial(OffsetRule(EARLIEST)).positions} == {"a", "b"}
@@ -334,6 +337,7 @@ def test_a_batch_that_is_repeated_does_not_wait_for_a_partition_without_a_leader
 ) -> None:
     """Its task has waited before: else one partition would hold up all tables through each restart."""
     brokers = Brokers(monkeypatch, f"{tmp_path}/{{topic}}", a=(0, 9), b=(0, 9))
+    monkeypatch.setattr("time.sleep", lambda _: None)
     planner, leaders = brokers.planner, {"a": None, "b": Leader("localhost", 1, 0)}
     planner.topics = {name: TopicMetadata(name, partition(name).topic_id, {0: leaders[name]}) for name in leaders}
     monkeypatch.setattr(planner, "_pieces", lambda ranges: [[*ranges.items()]])
@@ -344,6 +348,10 @@ def test_a_batch_that_is_repeated_does_not_wait_for_a_partition_without_a_leader
     with pytest.raises(NoLeaderError, match="a-0 has no leader") as found:
         next(read_batches(planner._options, wanted["a"], ReadCount()))
     assert is_of_one_table(found.value)
+    leader = TopicMetadata("a", partition("a").topic_id, {0: Leader("localhost", 1, 1)})
+    monkeypatch.setattr(planner, "refresh", lambda _: [planner.topics.update(a=leader)])
+    tasks = planner.batch(SourceOffset("kafka", {}).to_document(), SourceOffset("kafka", ends).to_document())
+    assert not any(each.leaderless for task in tasks for each in task.wanted), "it is elected meanwhile"
 
 
 def test_a_topic_that_must_not_be_described_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:

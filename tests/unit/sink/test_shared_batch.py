@@ -61,7 +61,7 @@ class ByHand:
     """The tables of a query without a broker, and its ranges: rows themselves, with the topic as a column."""
 
     def __init__(self, root: Path, guarantee: Guarantee) -> None:
-        self.root, self.guarantee = root, guarantee
+        self.root, self.guarantee, self.app = root, guarantee, "app"
         self.refusing: dict[str, str] = {}
         """The topics whose tables refuse their rows, and when: begin, write or finish."""
         self.refusal: type[Exception] = TableError
@@ -99,7 +99,7 @@ class ByHand:
 
     def sink(self, name: str) -> StreamSink:
         topic = name.removeprefix("table of ")
-        given = {"path": str(self.root / topic), "appId": f"app.{topic}", "checkpointLocation": "elsewhere"}
+        given = {"path": str(self.root / topic), "appId": f"{self.app}.{topic}", "checkpointLocation": "elsewhere"}
         sink = stream_sink(SinkOptions.read({**given, "deliveryGuarantee": self.guarantee.value}), SCHEMA)
         if self.refusing.get(topic) == "finish" or topic == self.unreachable:
             sink.finish_batch = lambda *_: self._refuse(topic, "finish")  # type: ignore[method-assign,assignment,return-value]
@@ -394,3 +394,28 @@ def test_a_partition_that_a_table_has_refused_is_not_taken_for_one_that_was_not_
     pipeline.tables.refusing = {}
     pipeline.run(1, {"a": 2, "a/1": 1})
     assert pipeline.stored() == {"a": 0, "a/1": 1, "b": 0, "c": 0}
+
+
+def test_an_application_that_goes_on_where_another_has_ended_is_proven(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a partition in which it has read nothing yet."""
+    Pipeline(tmp_path).run(0, {"a": 4, "a/1": 3})
+    other = Pipeline(tmp_path)
+    other.tables.app = "other"
+    other.begin_query("another", {"a": 4, "a/1": 3})
+    other.run(0, {"a": 6, "a/1": 3})
+    assert main(["audit", str(tmp_path / "a")]) == 0, capsys.readouterr().out
+    assert "verdict=proven" in capsys.readouterr().out
+
+
+def test_a_table_put_back_without_a_partition_does_not_go_on_with_it(tmp_path: Path) -> None:
+    """The query is known there, and has written other partitions; what it has read of this one is nowhere."""
+    pipeline = Pipeline(tmp_path)
+    pipeline.run(0, {"a": 4, "a/1": 0})
+    copy = shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    pipeline.run(1, {"a": 4, "a/1": 3})
+    shutil.rmtree(tmp_path / "a")
+    shutil.copytree(copy, tmp_path / "a")
+    with pytest.raises(OffsetMismatchError, match=r"first of this partition .* has read records \[0, 3\)"):
+        pipeline.run(2, {"a": 4, "a/1": 5})

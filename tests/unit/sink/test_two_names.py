@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
-from sparkonce.connectors.delta_sink.table import ResultTable, cached_store
+from sparkonce.connectors.delta_sink.table import ResultTable
 from sparkonce.connectors.delta_sink.target import DeltaTarget
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError, StatefulRestartError
@@ -24,6 +24,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Commit, PartitionKey, Writes
 from sparkonce.offset_store.txn_ids import FIRST_TXN_ID
+from sparkonce.options import OptionError
 from tests.unit.sink.query_by_hand import SCHEMA, TP, Query
 from tests.unit.sink.two_names import COVERED, LATE, WRITTEN, cases, deliver, outcome
 
@@ -103,12 +104,9 @@ def test_where_each_table_is_of_one_name_a_second_one_does_not_begin(tmp_path: P
         _write(tmp_path, _batch(app_id, query, 1, 30 if query == "q" else 40, 50), apart)  # both are there already
 
 
-def test_names_that_share_a_table_share_its_log(tmp_path: Path) -> None:
-    """As many topics with dead letters in one table: else each would read the commits of all others."""
-    options = {"path": str(tmp_path), "checkpointLocation": "/nowhere"}
-    one, other = (cached_store(SinkOptions.read({**options, "appId": name})) for name in ("one", "other"))
-    assert one.app_id != other.app_id
-    assert one.log() is other.log()
+def test_names_to_be_apart_from_are_a_regular_expression(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"notBeside.*it is no regular expression of Python"):
+        _write(tmp_path, _batch("app.a", "q", 0, 0, 30), "notBeside=(")
 
 
 def test_rows_that_another_name_may_have_are_not_said_to_be_missing(tmp_path: Path) -> None:

@@ -65,8 +65,6 @@ class Case:
         there = set(range(self.other_end)) if self.same_topic and not is_apart else set[int]()
         if there & set(range(START, START + 5)) and not self.may_cover:
             return COVERED
-        if self.is_later or (self.same_app and not is_apart):  # not its first batch in the table
-            return WRITTEN
         missing = {START - 1} - there if self.is_late else set()
         unknown = self.is_late and max(there, default=0) >= START  # these rows may be those of the other alone
         return LATE if (missing or unknown) and not self.may_begin_late else WRITTEN
