@@ -318,6 +318,11 @@ class ProcessOwner(Protocol):
         """Note that its broker ends, perhaps because it could not write."""
 
 
+def _is_refusal(error: BaseException) -> bool:
+    """Whether a broker refuses what its disk holds: not if the disk, or ZooKeeper, has failed to do something."""
+    return isinstance(error, (ServerError, LogDirectoryError)) and not isinstance(error.__cause__, OSError)
+
+
 class Process:
     """One run of a broker."""
 
@@ -358,7 +363,7 @@ class Process:
             self._on_error({"message": "start", "exception": error})
         self.machine.note_unwritable()
         self.machine.run.trace(lambda: f"broker {self.machine.node_id} does not start: {error!r}")
-        self.machine.could_not_start(refused=isinstance(error, (ServerError, LogDirectoryError)))
+        self.machine.could_not_start(refused=_is_refusal(error))
 
     def stop(self) -> None:
         """Stop in order."""

@@ -29,6 +29,7 @@ FOUND = {
     420_568: "a controller's decision was sent in its next session, before it had heard of the end of the last one",
     421_982: "a coordinator that did not know of its successor rejected a producer id of that one, as Kafka's would",
     424_238: "a leader had forgotten epochs of records that came back with a crash, and a follower kept others there",
+    432_961: "a broken disk was replaced with its records, as it had lied long before: they were the last ones left",
 }
 
 
