@@ -101,7 +101,7 @@ class ModelClient:
     def send_behind(self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]) -> None:
         self._behind = wanted, dict(known)
 
-    def existing_topics(self, _names: object) -> dict[str, TopicMetadata]:
+    def existing_topics(self, _names: object, _: set[str] | None = None) -> dict[str, TopicMetadata]:
         topics = self._answered(self._topics())
         self._early, behind, self._behind = {}, self._behind, None
         if behind is not None and behind[1] == topics == self._topics():
