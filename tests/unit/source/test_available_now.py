@@ -30,7 +30,7 @@ class Brokers:
         self.end = 100
         self.failures = 0
 
-    def existing_topics(self, _names: object) -> dict[str, TopicMetadata]:
+    def existing_topics(self, _names: object, _: set[str] | None = None) -> dict[str, TopicMetadata]:
         return {"t": TopicMetadata("t", "id", dict.fromkeys(self.known, LEADER))}
 
     def send_behind(self, _wanted: object, _known: object) -> None:
