@@ -168,7 +168,8 @@ class ObservedLog(WatchedLog):
         before = world.logs.get((broker_id, key))
         world.logs[broker_id, key] = self
         # That a follower has fetched it from a compacted log does not mean that it is flushed.
-        durable = 0 if before is None or process.machine.disk.has_lost else before.recovery_point
+        lasts = before is not None and not before.is_forgotten and not process.machine.disk.has_lost
+        durable = before.recovery_point if before is not None and lasts else 0
         world.cleaned.cut(broker_id, key, max(self.log_end_offset, durable))
         world.judge(lambda: _restore(self, before, world.cleaned.of(broker_id, key), history))
         world.judge(lambda: history.opened(broker_id, self.batches))

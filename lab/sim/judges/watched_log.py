@@ -48,6 +48,8 @@ class WatchedLog(PartitionLog):
         """Private: use `open`."""
         super().__init__(storage, directory, config, now_ms, metadata)
         self.batches: list[Batch] = []
+        self.is_forgotten = False
+        """Whether its broker has deleted it, as the partition was deleted or moved away."""
         self.watcher = LogWatcher()
 
     def watch(self, watcher: LogWatcher) -> None:
@@ -62,6 +64,11 @@ class WatchedLog(PartitionLog):
             for _, header in segment.batches(0):
                 found.append(chained(found, header, header.base_offset, header.partition_leader_epoch))
         return found
+
+    def forget(self) -> None:
+        """See `LocalLog`."""
+        self.is_forgotten = True
+        super().forget()
 
     def advance_high_watermark(self, offset: int) -> bool:
         """See `PartitionLog`."""

@@ -30,6 +30,7 @@ FOUND = {
     421_982: "a coordinator that did not know of its successor rejected a producer id of that one, as Kafka's would",
     424_238: "a leader had forgotten epochs of records that came back with a crash, and a follower kept others there",
     432_961: "a broken disk was replaced with its records, as it had lied long before: they were the last ones left",
+    433_535: "a compacted log was deleted when its replica moved away, and missed when the replica came back",
 }
 
 
