@@ -361,7 +361,12 @@ class Controller:
         return []
 
     def _settle(self, key: PartitionKey, state: PartitionState, wanted: PartitionState) -> list[MetadataRecord]:
-        """Set a partition's replicas; removed ones are not in sync, and do not lead."""
+        """Set a partition's replicas; removed ones are not in sync, and do not lead.
+
+        A removal begins a new leader epoch, with the same leader too, as in Kafka's PartitionChangeBuilder: a removed
+        replica that has not heard of it still fetches. If it were added again in the same epoch, the leader would take
+        these fetches for those of its new log, which is empty.
+        """
         if wanted == state:
             return []
         have_all = set(state.in_sync_replicas) or {state.last_known_leader} - {NO_LEADER}
@@ -372,6 +377,8 @@ class Controller:
         settled = next_state(wanted, wanted.in_sync_replicas, self.image.may_join, least)
         if settled.partition_epoch == state.partition_epoch:
             settled = settled._replace(partition_epoch=state.partition_epoch + 1)
+        if settled.leader_epoch == state.leader_epoch and not set(state.replicas) <= set(settled.replicas):
+            settled = settled._replace(leader_epoch=state.leader_epoch + 1)
         return self._record([PartitionChanged(*key, settled)])
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[MetadataRecord], range]:

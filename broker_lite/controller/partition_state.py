@@ -16,7 +16,7 @@ class PartitionState(NamedTuple):
     leader: int
     """NO_LEADER while no replica may lead."""
     leader_epoch: int
-    """Increases with every change of the leader."""
+    """Increases with every change of the leader, and with every removal of a replica."""
     partition_epoch: int
     """Increases with every change; a proposal names the one that it is based on."""
     eligible_leader_replicas: tuple[int, ...] = ()
@@ -42,6 +42,9 @@ def broken_invariant(before: PartitionState | None, after: PartitionState) -> tu
     if before is not None:
         rises = after.leader_epoch - before.leader_epoch
         same_leader = after.leader == before.leader
-        if rises < 0 or after.partition_epoch <= before.partition_epoch or (rises == 0) != same_leader:
+        # Controllers of former versions removed a replica within an epoch.
+        may_rise = not same_leader or not set(before.replicas) <= set(after.replicas)
+        risen = rises >= (not same_leader) and (may_rise or rises == 0)
+        if not risen or after.partition_epoch <= before.partition_epoch:
             return "epochs-rise", f"from {before} to {after}"
     return None

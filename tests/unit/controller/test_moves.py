@@ -6,6 +6,7 @@ import pytest
 
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.unit.controller.cluster import KEY, TOPIC, Cluster
+from tests.unit.replication.stage import Stage
 
 
 def moved(cluster: Cluster, *target: int) -> None:
@@ -50,6 +51,29 @@ def test_fewer_replicas_or_another_order_need_nobody() -> None:
     epoch = cluster.state.partition_epoch
     moved(cluster, 1, 3)
     assert cluster.state.partition_epoch == epoch
+
+
+def test_a_removal_begins_an_epoch_with_the_same_leader_too() -> None:
+    cluster = Cluster()
+    cluster.make_topic((1, 2))
+    moved(cluster, 1, 2, 3)
+    assert (cluster.state.leader, cluster.state.leader_epoch) == (1, 0), "nobody has been removed"
+    moved(cluster)
+    assert (cluster.state.replicas, cluster.state.leader, cluster.state.leader_epoch) == ((1, 2), 1, 1)
+    moved(cluster, 2)
+    assert (cluster.state.leader, cluster.state.leader_epoch) == (2, 2), "another leader, and one epoch for both"
+
+
+def test_fetches_of_a_log_that_is_to_be_removed_do_not_count_for_the_next_one() -> None:
+    stage = Stage(3)
+    stage.produce("m1")
+    stage.catch_up(2, 3)
+    stage.nodes[3].hears = False
+    stage.reassign(1, 2)
+    stage.reassign(1, 2, 3)
+    assert stage.fetch(3) is ErrorCode.FENCED_LEADER_EPOCH
+    assert stage.alter_in_sync() == []
+    assert stage.state.in_sync_replicas == (1, 2)
 
 
 def test_a_move_is_given_up_or_goes_elsewhere() -> None:

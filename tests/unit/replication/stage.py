@@ -311,6 +311,10 @@ class Stage:
         """Let the preferred leader lead."""
         self._write(self.controller.elect(KEY, unclean=False))
 
+    def reassign(self, *replicas: int) -> None:
+        """Let the partition have other replicas."""
+        self._write(self.controller.reassign(KEY, replicas))
+
     def end_leases(self, *brokers: int) -> None:
         """Let time pass without heartbeats of these brokers until their leases end."""
         for _ in range(2):

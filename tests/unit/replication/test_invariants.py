@@ -195,6 +195,13 @@ def test_a_state_that_must_not_follow_another(changes: dict[str, Any], invariant
         found.changed(STATE, after)
 
 
+def test_a_removal_of_a_replica_may_begin_an_epoch() -> None:
+    found = PartitionHistory("t-0")
+    after = STATE._replace(replicas=(1, 2), eligible_leader_replicas=(), partition_epoch=8)
+    found.changed(STATE, after)
+    found.changed(STATE, after._replace(leader_epoch=5))
+
+
 def test_images_are_compared_and_brokers_epochs_rise() -> None:
     one, other = ClusterImage(), ClusterImage()
     for image in (one, other):
