@@ -37,7 +37,7 @@ Where another application, or a source that the query does not read, is stored p
 would be written twice: `CoveredByAnother`. Where the application has nothing at all in the table, and its checkpoint
 has read records before the batch, they must be there: by another application that ends where the batch begins, or that
 wrote the query's batch before this one. Otherwise the checkpoint is that of another table: `BeginsLate`. Where the
-application has other partitions there, and its checkpoint has read records of this one, it is `BeginsLate` too: the
+application has others of the same source there, and its checkpoint has read records of this one, that is so too: the
 table was put back from a copy without it, or has refused these records. The user can allow each. And where each table
 is to be of one application alone, a second one does not begin in it: `TableOfAnother`.
 
@@ -321,7 +321,8 @@ def _under_another_name(stored: Stored, batch: Batch) -> CoveredByAnother | Tabl
     handed_over = {key for key, ends in others.next_offsets.items() if ranges[key].follows in ends.values()}
     begun = batch.read_before.keys() - handed_over
     if not others.is_first:
-        begun = begun & batch.record.moved.keys() - stored.next_offsets.keys() if batch.is_one_of_all else set()
+        new = batch.record.moved.keys() - stored.next_offsets.keys() if batch.is_one_of_all else set()
+        begun = {key for key in begun & new if key[0] in others.own_sources}
     elif others.last_batch == batch.record.batch_id - 1:
         return None
     for key in sorted(begun):

@@ -44,6 +44,8 @@ class OtherApps:
     """Whether the application's offsets are in this table: if not, it may already have rows of the application."""
     is_first: bool = True
     """Whether the application has nothing at all in the table."""
+    own_sources: frozenset[str] = frozenset()
+    """The sources of which the application has offsets in the table."""
     not_beside: str | None = None
     """An application in the table beside which this one must not begin."""
 
@@ -93,7 +95,10 @@ def other_apps(
             ends, reader = found.setdefault((source, tp), {}), (parsed.app_id, parsed.source)
             ends[reader] = max(stored, ends.get(reader, 0))
     beside = min(apart, default=None) if is_first else None
-    return OtherApps(found, last_batch, keeps_offsets=keeps_offsets, is_first=is_first, not_beside=beside)
+    own = frozenset(source for source, _ in own_topics)
+    return OtherApps(
+        found, last_batch, keeps_offsets=keeps_offsets, is_first=is_first, own_sources=own, not_beside=beside
+    )
 
 
 def _place(tp: TopicPartition) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from sparkonce.connectors.ingest.restarts import Restart, is_due_again
-from sparkonce.connectors.ingest.routing import EARLIEST, Flow
+from sparkonce.connectors.ingest.routing import Flow
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW, trigger_arguments
 from sparkonce.connectors.kafka_source.tables import ends_in_cut_log
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
@@ -182,7 +182,7 @@ class CatchingUp:
         """Return the query of a table: from its offsets to where the shared query stands, and no further."""
         flow, until = behind.flow, self._lacked(behind)
         # Of a table that has nothing any more: from its topic's beginning, which is known to be there only if it is 0.
-        from_start = flow.source["startingOffsets"] == EARLIEST
+        from_start = flow.reads_all
         chosen = {
             "assign": _text({topic: sorted(at) for topic, at in _by_number(until, lambda at: at.next).items()}),
             "startingOffsets": _text(_by_number(until, lambda at: -2 if at.origin and from_start else at.origin)),

@@ -75,8 +75,10 @@ def _can_go_on(
             reached = {tp: before[tp].next if tp in before else end.positions[tp].origin for tp in own}
             if any(at > reached[tp] and at != end.positions[tp].next for tp, at in stored.items()):
                 return False
-            if any(end.positions[tp].next > reached[tp] for tp in own):
-                lacking += [tp for tp in own if tp not in stored and reached[tp]]
+            moved = [tp for tp in own if end.positions[tp].next > reached[tp]]
+            if len({stored.get(tp) == end.positions[tp].next for tp in moved}) > 1:
+                return False  # each table gets its part at once: another query has written some of it
+            lacking += [tp for tp in own if moved and tp not in stored and reached[tp]]
         if begun_later is not None and lacking and not {*lacking}.isdisjoint(begun_later(end)):
             return False
     return True

@@ -125,6 +125,14 @@ class Flow:
         return self.shared_by or self.name
 
     @property
+    def reads_all(self) -> bool:
+        """Whether it begins each topic with its first record."""
+        times = ("startingtimestamp", "startingoffsetsbytimestamp")
+        return self.source["startingOffsets"].lower() == EARLIEST and not any(
+            each.lower() in times for each in self.source
+        )
+
+    @property
     def place(self) -> str:
         """The table, in words."""
         return self.table or self.path or ""
@@ -336,6 +344,9 @@ def flows_of_new(
 
     These are warned of once. Topics that are ``known`` come first. A query that finds topics by itself may read one
     all the same; it writes it into no table that is another's (``notBeside``).
+
+    Raises:
+        OptionError: if one has the table and the appId of a topic of another entry: the sinks cannot tell these apart.
     """
     accepted, kept = _Accepted(made), []
     accepted.add([flow for route in made if not route.finds_topics for flow in route.flows([])])
@@ -343,6 +354,8 @@ def flows_of_new(
         try:
             accepted.add([flow for route in made if route.finds_topics for flow in route.flows([topic])])
             kept.append(topic)
+        except _OneTableError:
+            raise
         except OptionError as error:
             _warn_once(topic, str(error))
     return accepted.flows, kept
@@ -358,6 +371,10 @@ def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
     accepted, topics = _Accepted(made), list(existing)
     accepted.add([flow for route in made for flow in route.flows(topics)])
     return accepted.flows
+
+
+class _OneTableError(OptionError):
+    """Topics of two entries have one table and one appId."""
 
 
 class _Accepted:
@@ -390,7 +407,8 @@ def _check_is_alone(flow: Flow, place: str, having: MutableMapping[tuple[str, st
     ):
         other = having.setdefault((kind, own), flow)
         if other is not flow:
-            raise OptionError(f"{flow} and {other} {why}")
+            is_one = (other.app_id, other.place) == (flow.app_id, flow.place) and other.query != flow.query
+            raise (_OneTableError if is_one else OptionError)(f"{flow} and {other} {why}")
 
 
 def _check_dead_letters(

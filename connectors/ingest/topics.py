@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkonce.connectors.ingest.routing import EARLIEST as FROM_START
 from sparkonce.connectors.ingest.routing import Flow, Route
 from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
@@ -54,8 +53,7 @@ def unread(shared: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartitio
     The latter only of a query that begins at the earliest. Partitions without a leader are left out. Raises as
     `check_topics`.
     """
-    planner = Planner(SourceOptions.read(shared.source))
-    reads_all = shared.source["startingOffsets"] == FROM_START
+    planner, reads_all = Planner(SourceOptions.read(shared.source)), shared.reads_all
     begun_later = [tp for tp, at in end.positions.items() if at.origin and reads_all]
 
     def ask() -> tuple[Offsets, Offsets]:

@@ -451,6 +451,11 @@ class SourceOptions:
             )
         return self.starting or OffsetRule(LATEST, option="startingOffsets")
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether a stream begins each topic with its first record."""
+        return self.for_stream().everywhere == EARLIEST
+
     def for_batch(self) -> tuple[OffsetRule, OffsetRule]:
         """Check the rules for batch queries only, and return the rules for start and end.
 

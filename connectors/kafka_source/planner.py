@@ -304,7 +304,7 @@ class Planner:
     def _begun_later(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Return those whose logs have records before this query's origin, if it is to read all of them."""
         later = [tp for tp in partitions if start.positions[tp].origin]
-        if not later or self._options.for_stream().everywhere != EARLIEST:
+        if not later or not self._options.reads_all:
             return []
         earliest = self.ask(dict.fromkeys(later, EARLIEST))
         return [tp for tp in later if earliest[tp] < start.positions[tp].origin]
@@ -532,7 +532,7 @@ class Planner:
     def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
         # Of a lost topic the task is to look itself whether the leader has the records that were planned.
         leader, is_lost = _leader(self.topics, tp), tp.topic in self.tables.lost
-        without = self._options.isolate_tables and leader is None and tp.topic in self.topics and not is_lost
+        without = self._options.isolate_tables and leader is None and tp.topic in self.topics
         where = tp.topic, tp.topic_id, tp.partition, extent.start, extent.end
         return FetchRange(*where, None if is_lost else leader, epoch, leaderless=without)
 

@@ -104,6 +104,17 @@ def test_where_each_table_is_of_one_name_a_second_one_does_not_begin(tmp_path: P
         _write(tmp_path, _batch(app_id, query, 1, 30 if query == "q" else 40, 50), apart)  # both are there already
 
 
+def test_a_source_that_is_new_to_a_query_that_has_written_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """As when Spark's own source was replaced under the same checkpoint: its offsets are not in the table."""
+    record = BatchRecord("app", "q", 0, "0", {}, Fingerprint.of([0], 0))
+    options = {"path": str(tmp_path), "appId": "app", "checkpointLocation": "/nowhere"}
+    target = DeltaTarget(SinkOptions.read(options), SCHEMA)
+    foreign = Batch(record, False, foreign=True, is_one_of_all=True)
+    target.finish(foreign, target.begin(foreign), [])
+    _write(tmp_path, _batch("app", "q", 1, 4, 9))
+    assert DeltaTable(tmp_path).transaction_version("sparkonce/app/query/q") == 1
+
+
 def test_names_to_be_apart_from_are_a_regular_expression(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"notBeside.*it is no regular expression of Python"):
         _write(tmp_path, _batch("app.a", "q", 0, 0, 30), "notBeside=(")

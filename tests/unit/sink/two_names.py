@@ -65,6 +65,8 @@ class Case:
         there = set(range(self.other_end)) if self.same_topic and not is_apart else set[int]()
         if there & set(range(START, START + 5)) and not self.may_cover:
             return COVERED
+        if self.same_app and not is_apart and not self.is_later:  # of a renamed source, of which nothing is there
+            return WRITTEN
         missing = {START - 1} - there if self.is_late else set()
         unknown = self.is_late and max(there, default=0) >= START  # these rows may be those of the other alone
         return LATE if (missing or unknown) and not self.may_begin_late else WRITTEN
