@@ -113,8 +113,8 @@ def test_a_topic_that_seems_to_be_gone_is_asked_for_again(
         assert stream.process_all() == [0, 1]
         honest, lies = Client.existing_topics, [2]
 
-        def forgetful(client: Client, names: tuple[str, ...]) -> dict[str, TopicMetadata]:
-            found = honest(client, names)
+        def forgetful(client: Client, names: tuple[str, ...], *args: set[str] | None) -> dict[str, TopicMetadata]:
+            found = honest(client, names, *args)
             if lies and lies.pop():
                 del found[two[1]]
             return found
