@@ -266,9 +266,9 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
 
 
 def _begun(seen: Stored, batch: Batch) -> frozenset[PartitionKey]:
-    """Return the partitions of which a query has read nothing yet, and whose positions its first commit stores.
+    """Return the idle partitions whose positions the first commit of a query stores: it has read nothing of them yet.
 
-    All their records may have expired before. A later query then knows that they were not passed over.
+    A later query then begins there, and is not refused for the records before (`PartitionNotStored`).
     """
     if seen.last_batch_id is not None:
         return frozenset()

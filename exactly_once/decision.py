@@ -314,8 +314,8 @@ def _under_another_name(stored: Stored, batch: Batch) -> CoveredByAnother | Tabl
         if past and not others.may_cover_twice:
             reader = max(past, key=lambda each: (past[each], each))
             return CoveredByAnother(key, ranges[key], *reader, past[reader])
-    if others.not_beside is not None:
-        return TableOfAnother(others.not_beside)
+    if others.owner is not None:
+        return TableOfAnother(others.owner)
     if others.may_begin_late or not others.keeps_offsets or batch.record.batch_id == 0:
         return None
     handed_over = {key for key, ends in others.next_offsets.items() if ranges[key].follows in ends.values()}

@@ -46,8 +46,8 @@ class OtherApps:
     """Whether the application has nothing at all in the table."""
     own_sources: frozenset[str] = frozenset()
     """The sources of which the application has offsets in the table."""
-    not_beside: str | None = None
-    """An application in the table beside which this one must not begin."""
+    owner: str | None = None
+    """An application that has the table, beside which this one must not begin."""
 
 
 def other_apps(
@@ -94,11 +94,9 @@ def other_apps(
                 continue
             ends, reader = found.setdefault((source, tp), {}), (parsed.app_id, parsed.source)
             ends[reader] = max(stored, ends.get(reader, 0))
-    beside = min(apart, default=None) if is_first else None
+    owner = min(apart, default=None) if is_first else None
     own = frozenset(source for source, _ in own_topics)
-    return OtherApps(
-        found, last_batch, keeps_offsets=keeps_offsets, is_first=is_first, own_sources=own, not_beside=beside
-    )
+    return OtherApps(found, last_batch, keeps_offsets=keeps_offsets, is_first=is_first, own_sources=own, owner=owner)
 
 
 def _place(tp: TopicPartition) -> tuple[str, int]:

@@ -42,9 +42,9 @@ def broken_invariant(before: PartitionState | None, after: PartitionState) -> tu
     if before is not None:
         rises = after.leader_epoch - before.leader_epoch
         same_leader = after.leader == before.leader
+        has_removed = not set(before.replicas) <= set(after.replicas)
         # Controllers of former versions removed a replica within an epoch.
-        may_rise = not same_leader or not set(before.replicas) <= set(after.replicas)
-        risen = rises >= (not same_leader) and (may_rise or rises == 0)
-        if not risen or after.partition_epoch <= before.partition_epoch:
+        is_right = rises == 0 or (rises > 0 and has_removed) if same_leader else rises > 0
+        if not is_right or after.partition_epoch <= before.partition_epoch:
             return "epochs-rise", f"from {before} to {after}"
     return None

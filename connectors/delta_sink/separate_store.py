@@ -66,7 +66,7 @@ def copy_offsets(
     try:
         picture = store.snapshot()
         record = _missing(table.snapshot(), picture, batch.record, every=place not in _complete)
-        if record.stored:
+        if record.moved:
             picture.commit(Commit(record, Writes.OFFSETS))
     except Exception as error:
         _complete.discard(place)
@@ -99,6 +99,6 @@ def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: boo
         if extent.end == end and extent.cut_from is not None and copied.get(key) == extent.cut_from:
             ranges[key] = extent
             continue
-        begin = copied.get(key, extent.start if extent.end == end else 0)
+        begin = copied.get(key, record.moved[key].start if key in record.moved else 0)
         ranges[key] = OffsetRange(begin if begin < end else 0, end, epoch)
-    return replace(record, ranges=ranges, begun=frozenset(key for key, at in ranges.items() if at.start == at.end))
+    return replace(record, ranges=ranges)

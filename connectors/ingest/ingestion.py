@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -136,8 +135,9 @@ class Ingestion:
             KafkaUnreachableError, KafkaError, PermissionError: if the topics cannot be listed.
         """
         try:
-            flows(self._routes, existing_topics(self._settings, self._routes))
-            self._find_flows()
+            existing = existing_topics(self._settings, self._routes)
+            flows(self._routes, existing)
+            self._find_flows(existing)
             for flow in self._waiting.values():
                 if not flow.is_shared:  # else its tables are found, or made, right before it starts
                     table_path_of(self._spark, flow)
@@ -284,9 +284,8 @@ class Ingestion:
         for running in self._running.values():
             ends = ends_of(running.query) if running.flow.is_shared else []
             begun = {tp.topic for end in ends for tp in end.positions}
-            tables = self._tables_of(running.flow) if running.flow.is_shared else {}
-            for topic, flow in tables.items():
-                store = None if topic in begun else self._store_in(tables, topic)
+            for topic, flow in self._tables_of(running.flow).items() if running.flow.is_shared else ():
+                store = None if topic in begun else self._store_of(flow)
                 try:
                     if store is not None:
                         store.read("", [])
@@ -393,9 +392,9 @@ class Ingestion:
         except Exception as error:
             self._end_by(f"a new topic cannot be read: {explain(error)}", error)
 
-    def _find_flows(self) -> None:
-        """Note the tables, and the flows that have no query yet."""
-        existing = self._find_tables()
+    def _find_flows(self, existing: Sequence[str] | None = None) -> None:
+        """Note the tables of the topics that exist, which are asked for if not given, and the flows without a query."""
+        existing = self._find_tables(existing)
         for route in self._routes:
             for flow in route.queries(existing):
                 running = self._running.get(flow.name)
@@ -406,10 +405,11 @@ class Ingestion:
         if not self._running and not self._waiting:
             _log.warning("no topic matches yet%s", ", waiting for one" if self._settings.goes_on else "")
 
-    def _find_tables(self) -> Sequence[str]:
+    def _find_tables(self, existing: Sequence[str] | None = None) -> Sequence[str]:
         """Note the tables of the topics that exist, and return these topics."""
         known = {flow.topics for flow in self._tables.values()}
-        found, existing = flows_of_new(self._routes, existing_topics(self._settings, self._routes), known)
+        existing = existing_topics(self._settings, self._routes) if existing is None else existing
+        found, existing = flows_of_new(self._routes, existing, known)
         self._tables = {flow.name: flow for flow in found} | self._tables
         return existing
 
@@ -447,7 +447,8 @@ class Ingestion:
             self._catching_up.stop(flow.name)  # where they end is where a query stood that is not there any more
             flow = self._placed(self._as_topics_are(flow))
             tables = self._tables_of(flow)
-            found = usable(flow, storage, partial(self._store_in, tables), lambda end: unread(flow, end)[1])
+            stores = {topic: self._store_of(each) for topic, each in tables.items()}
+            found = usable(flow, storage, stores.get, lambda end: unread(flow, end)[1])
             for end in committed(found.checkpoint, storage):
                 begun_later = any(at.origin for at in end.positions.values())
                 self._catching_up.compare(end, tables, *(unread(found, end) if begun_later else ()))
@@ -456,16 +457,15 @@ class Ingestion:
         if flow.transform is not None or not was_shared(self._settings.checkpoint, storage, SHARED):
             return flow
         path = flow.path or table_path_of(self._spark, flow)
-        return usable(flow, storage, lambda topic: self._store_in({topic: replace(flow, path=path)}, topic))
+        return usable(flow, storage, lambda _: self._store_of(replace(flow, path=path)))
 
     def _as_topics_are(self, shared: Flow) -> Flow:
         """Return a shared query that names the topics of its tables with those of them that exist."""
         if not shared.tables:
             return shared
         existing = existing_topics(self._settings, self._routes)
-        return next(
-            (each for route in self._routes for each in route.queries(existing) if each.name == shared.name), shared
-        )
+        found = (each for route in self._routes for each in route.queries(existing) if each.name == shared.name)
+        return next(found, shared)
 
     def _placed(self, shared: Flow) -> Flow:
         """Return a shared query with the places of its tables, if these have names in a catalog.
@@ -490,9 +490,8 @@ class Ingestion:
                 self._tables[flow.name] = replace(flow, path=places[topic])
         return placed(shared, places)
 
-    def _store_in(self, tables: Mapping[str, Flow], topic: str) -> OffsetStore | None:
-        flow = tables.get(topic)
-        return None if flow is None or flow.path is None else self._catching_up.store_of(flow)
+    def _store_of(self, flow: Flow) -> OffsetStore | None:
+        return None if flow.path is None else self._catching_up.store_of(flow)
 
     def _tables_of(self, shared: Flow) -> dict[str, Flow]:
         """Return the tables of a shared query, by topic."""

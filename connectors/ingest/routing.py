@@ -83,7 +83,7 @@ _OWN_OF_SINK = {
     "mergeSchema": "set merge_schema",
     "deadLetters": "set dead_letters",
     "offsetStore": "offsets are in the tables' own commits; for lag tools, set commitGroup of the source",
-    NOT_BESIDE: "each topic of an entry with {topic} has a table that is of no other",
+    NOT_BESIDE: "no two topics of an ingestion that have tables of their own share one",
 }
 """Options that entries or the ingestion itself set, and what to do instead."""
 
@@ -127,10 +127,9 @@ class Flow:
     @property
     def reads_all(self) -> bool:
         """Whether it begins each topic with its first record."""
-        times = ("startingtimestamp", "startingoffsetsbytimestamp")
-        return self.source["startingOffsets"].lower() == EARLIEST and not any(
-            each.lower() in times for each in self.source
-        )
+        which = "kafka.", "starting", "subscribe"  # the others may need a registry's answer first
+        given = {name: text for name, text in self.source.items() if name.lower().startswith(which)}
+        return SourceOptions.read(given).reads_all
 
     @property
     def place(self) -> str:
@@ -342,8 +341,8 @@ def flows_of_new(
 ) -> tuple[list[Flow], Sequence[str]]:
     """Return the flows, and their topics, without new topics that can have no table, or only that of another.
 
-    These are warned of once. Topics that are ``known`` come first. A query that finds topics by itself may read one
-    all the same; it writes it into no table that is another's (``notBeside``).
+    The log warns of each once. Topics that are ``known`` take precedence. A query with a pattern may still read a topic
+    that is left out; ``notBeside`` keeps its rows out of another topic's table.
 
     Raises:
         OptionError: if one has the table and the appId of a topic of another entry: the sinks cannot tell these apart.
@@ -407,7 +406,8 @@ def _check_is_alone(flow: Flow, place: str, having: MutableMapping[tuple[str, st
     ):
         other = having.setdefault((kind, own), flow)
         if other is not flow:
-            is_one = (other.app_id, other.place) == (flow.app_id, flow.place) and other.query != flow.query
+            same_table = having.get(("table", place)) is other and other.app_id == flow.app_id
+            is_one = same_table and other.query != flow.query
             raise (_OneTableError if is_one else OptionError)(f"{flow} and {other} {why}")
 
 

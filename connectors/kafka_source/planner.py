@@ -438,7 +438,7 @@ class Planner:
             return self._client.matching_topics(self._options.pattern.finds)
         forbidden: set[str] | None = set() if self._options.isolate_tables else None
         found = self._client.existing_topics(self._options.topics, forbidden)
-        self.tables.note_forbidden(forbidden or ())
+        self.tables.note_forbidden(forbidden or (), before=self._seen | optional)
         known = self._seen | optional | (forbidden or set())
         missing = [name for name in self._options.topics if name not in found and name not in known]
         if missing:

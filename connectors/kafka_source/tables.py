@@ -190,10 +190,13 @@ class TablesByTopic:
         _warn_of(now - self._leaderless, "partitions without a leader are not read until they have one")
         self._leaderless = now
 
-    def note_forbidden(self, topics: Iterable[str]) -> None:
-        """Note topics that are not read while this client must not describe them, and warn once of each."""
+    def note_forbidden(self, topics: Iterable[str], before: Collection[str] = ()) -> None:
+        """Note topics that are not read while this client must not describe them, and warn once of each.
+
+        One that was read ``before`` is to begin where it was: else records that expire meanwhile would not be missed.
+        """
         self._forbidden = frozenset(topics)
-        self.unknown.update(self._forbidden)
+        self.unknown.update(self._forbidden.difference(before))
         for topic in sorted(self._forbidden):
             _warn_of_forbidden(topic)
 

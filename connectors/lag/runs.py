@@ -73,8 +73,9 @@ class Runs:
         before, now_s = self._noted.get(query_id), time.monotonic()
         if before is not None and before[0] is state and now_s - before[1] < EVERY_S:
             return
-        self._noted[query_id] = state, now_s
-        if state not in (RunState.RUNNING, RunState.IDLE):
+        if state in (RunState.RUNNING, RunState.IDLE):
+            self._noted[query_id] = state, now_s
+        else:
             self._noted.pop(query_id, None)
         with suppress(OSError):
             file = self._file(query_id)

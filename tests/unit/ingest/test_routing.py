@@ -213,7 +213,8 @@ def test_a_new_topic_that_has_the_table_of_another_entry_is_left_out(
 
 
 def test_a_new_topic_with_the_table_and_the_app_id_of_another_entrys_ends_the_ingestion() -> None:
-    both = (IngestTable(topic_pattern=rf"^{each}\.(.+)$", path="/lake/{1}", name="{1}") for each in "ab")
+    paths = {"a": "/lake/{1}", "b": "/lake/./{1}"}
+    both = (IngestTable(topic_pattern=rf"^{each}\.(.+)$", path=path, name="{1}") for each, path in paths.items())
     settings = IngestSettings.of(IngestTable(), (*both,), app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA)
     with pytest.raises(OptionError, match="have the name 'x'"):
         flows_of_new(routes(settings), ["a.x", "b.x"], {"a.x"})

@@ -24,6 +24,7 @@ from sparkonce.connectors.ingest.checkpoints import usable
 from sparkonce.connectors.ingest.compacting import Compactor
 from sparkonce.connectors.ingest.routing import Flow, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.kafka_source.checkpoint import Line
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
@@ -389,7 +390,11 @@ def test_a_topic_that_must_not_be_described_is_left_out_alone(caplog: pytest.Log
         apart = {"handOver": "ranges", "offsetStore": "delta:/nowhere/{topic}", "appId": "app", "isolateTables": "true"}
         alone, together = Planner(SourceOptions.read(given | apart)), Planner(SourceOptions.read(given))
         try:
+            begun = SourceOffset("kafka", {partition("a"): Position(0, 3)})
+            assert [tp.topic for tp in alone.refresh(Line(begun, ours=True))] == ["b"]
+            assert not alone.tables.unknown, "it goes on where it was"
             assert [tp.topic for tp in alone.refresh()] == ["b"]
+            assert alone.tables.unknown == {"a"}
             assert "a: not read until the client may describe the topic" in caplog.text
             with pytest.raises(TopicsNotReadError, match="topic a: not read until"):
                 alone.tables.check_read()

@@ -352,7 +352,7 @@ def test_a_table_whose_rows_a_restore_removed_stops_the_batch(tmp_path: Path) ->
 def test_a_partition_whose_records_have_all_expired_is_accounted_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its position is stored by the first commit of a query, so that a later one knows that nothing was passed over."""
+    """The first commit of a query stores its position, so a later query is not refused there."""
     pipeline, table = Pipeline(tmp_path), str(tmp_path / "a")
     pipeline.begin_query("q", {"a/1": 5})
     pipeline.run(0, {"a": 4, "a/1": 5})
