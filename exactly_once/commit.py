@@ -129,7 +129,8 @@ class Delivery:
                 if Writes.OFFSETS not in writes and not files:
                     continue
                 written = files if Writes.ROWS in writes else ()
-                commit = Commit(batch.record, writes, written, has_half)
+                follow = self.offsets is None and writes == Writes.ROWS and not has_half
+                commit = Commit(batch.record, writes, written, has_half, offsets_follow=follow)
                 self._commit(batch, plan, commit, compare=not recorded)
                 has_half = True
         self.result.complete()

@@ -6,7 +6,7 @@ rows. They are ours, with their offsets elsewhere, if
 
 1. the table is a clone (`offset_store.clones`) of one that had offsets, or that cannot be read;
 2. a kept commit has rows of a batch of the application after the first, which is only written once the offsets of the
-   first are stored: they are in a separate store;
+   first are stored: they are in a separate store, unless the commit says that they were to follow in the same table;
 3. its history does not show it (the commits were cleaned up, or files were converted to a table), and a file has a name
    as our sink writes it, or lies in another table's folder.
 
@@ -133,7 +133,9 @@ def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_opt
         )
     for entry in found.rows_only:
         batch = entry.batch
-        if batch is not None and batch.record.app_id == app_id and batch.record.batch_id > 0:
+        if batch is None or batch.offsets_follow:
+            continue  # with at-least-once, a crash in between: the rows are written again
+        if batch.record.app_id == app_id and batch.record.batch_id > 0:
             return (
                 f"version {entry.version} holds rows of batch {batch.record.batch_id} of query "
                 f"{batch.record.query_id} (appId {batch.record.app_id}), whose offsets are stored elsewhere: set on "

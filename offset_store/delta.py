@@ -193,7 +193,7 @@ class DeltaSnapshot(Snapshot):
         adds = [file for file in commit.files if isinstance(file, AddFile)]
         assert len(adds) == len(commit.files), "rows go into a Delta table as add actions"
         assert not adds or Writes.ROWS in commit.writes
-        info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
+        info = {COMMIT_INFO_KEY: commit.to_info()}
         against_manual_changes = {manual_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
         against_first_commits = {FIRST_TXN_ID: self.version} if commit.is_first else {}
         moved = self.transactions(commit) | against_manual_changes | against_first_commits

@@ -204,6 +204,13 @@ class Commit(Generic[FileT]):
     is_first: bool = False
     """Whether the application writes a partition for the first time into this table of rows: it must conflict with
     such a commit of another."""
+    offsets_follow: bool = False
+    """Whether it has rows alone, and the next commit to the same table stores their offsets."""
+
+    def to_info(self) -> dict[str, Any]:
+        """Return the JSON object that a Delta commit's ``commitInfo`` has of it."""
+        follow = {"offsetsFollow": True} if self.offsets_follow else {}
+        return {**self.record.to_commit_info(self.writes), **follow}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,8 @@ class CommittedBatch:
     timestamp_ms: int
     writes: Writes
     record: BatchRecord
+    offsets_follow: bool = False
+    """See `Commit.offsets_follow`."""
 
 
 def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
@@ -227,7 +236,8 @@ def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
             record, writes = BatchRecord.from_commit_info(info), _writes_of(info)
         except (KeyError, TypeError, ValueError, AttributeError):
             continue
-        found.append(CommittedBatch(int(entry["version"]), int(entry.get("timestamp", 0)), writes, record))
+        version, timestamp_ms = int(entry["version"]), int(entry.get("timestamp", 0))
+        found.append(CommittedBatch(version, timestamp_ms, writes, record, info.get("offsetsFollow") is True))
     return found
 
 

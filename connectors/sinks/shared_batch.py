@@ -122,11 +122,11 @@ class SharedBatchSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         """Let each table decide about its part of the batch that Spark has logged. Raises as `StreamSink.begin`."""
         begin_call()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-        entry, attempt_id = self._entry(checkpoint.latest_batch_id()), str(uuid.uuid4())
+        entry = self._entry(checkpoint.latest_batch_id())
 
         def begin(name: str, topics: Set[str]) -> None:
             with self._isolating(name, self._left_out):
-                self._sinks[name] = self._tables.begun(name, entry, attempt_id, topics)
+                self._sinks[name] = self._tables.begun(name, entry, str(uuid.uuid4()), topics)
 
         tables = self._tables.of(entry.moved_topics)
         self._each_table(tables, begin)
