@@ -30,6 +30,7 @@ from sparkonce.connectors.kafka_source.data_loss import (
     report_replaced,
 )
 from sparkonce.connectors.kafka_source.epochs import LeadersChangedError, LogEpochs, ask_epochs
+from sparkonce.connectors.kafka_source.finding import TopicFinder
 from sparkonce.connectors.kafka_source.hand_over import with_lost
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
@@ -65,14 +66,13 @@ class Planner:
         """The last lines of the checkpoint: the end of a batch is used twice, for its tasks and as the next start."""
         self._is_first = True
         """Whether it has not made the tasks of a batch yet."""
-        self._seen: set[str] = set()
-        """Topics that existed before: one that is gone is reported once."""
         self.topics: dict[str, TopicMetadata] = {}
         """Metadata of the topics; leaders that change while offsets are requested are updated here."""
         self._asked_in: dict[str, TopicMetadata] = {}
         """The metadata, and with it the leader epochs, in which the latest offsets were requested."""
         self.tables = TablesByTopic(options)
         """The tables that are each of one topic, if the query has such."""
+        self._finder = TopicFinder(options, self._client, self.tables)
         self._written: dict[TopicPartition, Position] = {}
         """Where isolated tables ended when their logs turned out to be cut."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
@@ -90,15 +90,9 @@ class Planner:
             MissingTopicError: if a topic, or an assigned partition, does not exist.
             KafkaUnreachableError: if no broker answers.
         """
-        optional = {(tp.topic, tp.partition) for tp in before.offset.positions}
-        if lenient:
-            optional = {(topic, number) for topic in self._options.topics for number in self._assigned(topic)}
-        self.topics = dict(self._find_topics({topic for topic, _ in optional}))
-        return [
-            TopicPartition(name, topic.topic_id, number)
-            for name, topic in sorted(self.topics.items())
-            for number in self._numbers(topic, optional)
-        ]
+        slots = {(tp.topic, tp.partition) for tp in before.offset.positions}
+        self.topics = self._finder.find(slots, lenient=lenient)
+        return self._finder.partitions(self.topics, slots, lenient=lenient)
 
     def survey(self, start: Mapping[str, Any]) -> tuple[Line, list[TopicPartition]]:
         """Read a line of the checkpoint, and request the current partitions, twice if some seem to be gone.
@@ -108,7 +102,7 @@ class Planner:
             MissingTopicError, KafkaUnreachableError: as `refresh`.
         """
         line = self._line(start)
-        self._client.send_behind(by_name(dict.fromkeys(line.offset.positions, LATEST)), self.topics)
+        self._client.send_behind(by_name(dict.fromkeys(self._seen(line.offset), LATEST)), self.topics)
         partitions = self.refresh(line)
 
         def is_strange() -> bool:
@@ -140,6 +134,7 @@ class Planner:
             fail_on_data_loss=self._options.fail_on_data_loss,
             latest_if_no_match=latest_if_no_match,
             wanted=wanted,
+            is_behind=self._options.until_offsets is not None,
         )
 
     def ask(self, wanted: Mapping[TopicPartition, int], *, waits_for_leaders: bool = True) -> Offsets:
@@ -182,12 +177,14 @@ class Planner:
     def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
         """Return ``start`` with new partitions added, and without those that this query no longer reads.
 
+        Topics that this client must not describe for a time stay where they are.
+
         Raises:
             DataLossError: if either loses records and failOnDataLoss is true.
             RecreatedTopicError: if a topic was created again, as `_report_recreated`.
         """
         current = set(partitions)
-        gone = sorted(tp for tp in start.positions if tp not in current)
+        gone = sorted(tp for tp in self._seen(start) if tp not in current)
         recreated = self._report_recreated(gone)
         gone = [tp for tp in gone if tp.topic not in recreated]
         if gone:
@@ -195,6 +192,7 @@ class Planner:
         new = [tp for tp in partitions if tp not in start.positions]
         if not gone and not recreated and not new:
             return start
+        current.update(start.positions.keys() - self._seen(start))
         positions = {tp: position for tp, position in start.positions.items() if tp in current}
         if new and self._options.has_table_for_each_topic:
             if self._options.isolate_tables:
@@ -224,7 +222,7 @@ class Planner:
             DataLossError: if one is before ``start``, even when requested again, or the records before it have been
                 replaced, and failOnDataLoss is true.
         """
-        offsets = self.ask(dict.fromkeys(start.positions, LATEST), waits_for_leaders=waits_for_leaders)
+        offsets = self.ask(dict.fromkeys(self._seen(start), LATEST), waits_for_leaders=waits_for_leaders)
         positions = {tp: at for tp, at in start.positions.items() if tp in offsets}
         self._asked_in = dict(self.topics)
         parted = self._parted(positions, offsets)
@@ -433,49 +431,13 @@ class Planner:
         document, line = self._lines[0] if self._lines else ({}, _NOTHING)
         return offset.to_document() if not line.ours else offset.to_document_after(line.offset, document)
 
-    def _find_topics(self, optional: set[str]) -> Mapping[str, TopicMetadata]:
-        if self._options.pattern is not None:
-            return self._client.matching_topics(self._options.pattern.finds)
-        forbidden: set[str] | None = set() if self._options.isolate_tables else None
-        found = self._client.existing_topics(self._options.topics, forbidden)
-        self.tables.note_forbidden(forbidden or (), before=self._seen | optional)
-        known = self._seen | optional | (forbidden or set())
-        missing = [name for name in self._options.topics if name not in found and name not in known]
-        if missing:
-            try:
-                found |= self._client.topics(missing)
-            except MissingTopicError as error:
-                where = f"(option {self._chosen_by}; remove it there if it was deleted)"
-                raise MissingTopicError(f"{error} {where}") from None
-        self._seen.update(found)
-        return found
-
-    def _assigned(self, topic: str) -> tuple[int, ...]:
-        """Return the partitions of a topic that option assign names; partition 0 for a whole topic."""
-        return (0,) if self._options.assigned is None else self._options.assigned[topic]
-
-    def _numbers(self, topic: TopicMetadata, optional: set[tuple[str, int]]) -> list[int]:
-        if self._options.assigned is None:
-            return sorted(topic.partitions)
-        assigned = self._assigned(topic.name)
-        for number in assigned:
-            if number not in topic.partitions and (topic.name, number) not in optional:
-                raise MissingTopicError(
-                    f"topic {topic.name} has no partition {number}, which option assign names; it has partitions 0 to "
-                    f"{len(topic.partitions) - 1}"
-                )
-        return [number for number in assigned if number in topic.partitions]
-
-    @property
-    def _chosen_by(self) -> str:
-        """The option that selects the topics."""
-        if self._options.assigned is not None:
-            return "assign"
-        return "subscribe" if self._options.pattern is None else "subscribePattern"
-
     def _gone(self, line: Line, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         current = set(partitions)
-        return [tp for tp in line.with_topic_ids(self.topics).offset.positions if tp not in current]
+        return [tp for tp in self._seen(line.with_topic_ids(self.topics).offset) if tp not in current]
+
+    def _seen(self, offset: SourceOffset) -> list[TopicPartition]:
+        """Return the partitions of an offset, without those of topics that this client must not describe."""
+        return [tp for tp in offset.positions if tp.topic not in self.tables.forbidden]
 
     def _report_gone(self, gone: Collection[TopicPartition]) -> None:
         """Report partitions that are not there, or are no longer chosen; raise or warn.
@@ -496,10 +458,10 @@ class Planner:
         topics = sorted({tp.topic for tp in gone})
         if all(name in self._options.topics and name not in self.topics for name in topics):
             what += "they have been deleted. "
-            what += f"Remove {', '.join(topics)} from {self._chosen_by}, or the query will not start again"
+            what += f"Remove {', '.join(topics)} from {self._finder.chosen_by}, or the query will not start again"
         else:
-            what += f"they have been deleted, or {self._chosen_by} no longer names them"
-            instead = f"or set {self._chosen_by} back, {NEW_CHECKPOINT}"
+            what += f"they have been deleted, or {self._finder.chosen_by} no longer names them"
+            instead = f"or set {self._finder.chosen_by} back, {NEW_CHECKPOINT}"
         report_loss(what, fail=self._options.fail_on_data_loss, instead=instead)
 
     def _report_recreated(self, planned: Collection[TopicPartition]) -> set[str]:

@@ -45,8 +45,8 @@ class TablesByTopic:
         """Topics, by name and id, that were reported as gone or created again."""
         self._unreadable: dict[str, OffsetStoreError] = {}
         """Topics that are not read, since their tables could not be read when that was last tried."""
-        self._forbidden: frozenset[str] = frozenset()
-        """Topics that this client must not describe."""
+        self.forbidden: frozenset[str] = frozenset()
+        """Topics that this client must not describe. One that was read before goes on where it was."""
         self.unknown: set[str] = set()
         """Topics that could not be begun with the query, since they, or their tables, must not or cannot be read: it
         begins them later, wherever their logs do."""
@@ -193,16 +193,16 @@ class TablesByTopic:
     def note_forbidden(self, topics: Iterable[str], before: Collection[str] = ()) -> None:
         """Note topics that are not read while this client must not describe them, and warn once of each.
 
-        One that was read ``before`` is to begin where it was: else records that expire meanwhile would not be missed.
+        Those that were not read ``before`` begin later, wherever their logs do.
         """
-        self._forbidden = frozenset(topics)
-        self.unknown.update(self._forbidden.difference(before))
-        for topic in sorted(self._forbidden):
+        self.forbidden = frozenset(topics)
+        self.unknown.update(self.forbidden.difference(before))
+        for topic in sorted(self.forbidden):
             _warn_of_forbidden(topic)
 
     def note_ended(self, tp: TopicPartition, what: str) -> None:
         """Warn once that a topic has ended; not if it is only not to be seen."""
-        if (tp.topic, tp.topic_id) not in self._ended and tp.topic not in self._forbidden:
+        if (tp.topic, tp.topic_id) not in self._ended and tp.topic not in self.forbidden:
             self._ended.add((tp.topic, tp.topic_id))
             _log.warning("kafka_once: topic %s %s", tp.topic, what)
 
@@ -221,11 +221,14 @@ class TablesByTopic:
     def check_read(self) -> None:
         """Check that a run which reads all there is has not left a topic out, but those whose tables are behind.
 
+        To a pattern, a topic that must not be described is not there.
+
         Raises:
             TopicsNotReadError: if records of one are lost, or it must not be described, or its table cannot be read.
         """
+        named = self.forbidden if self._options.pattern is None else ()
         unread: dict[str, Exception | str] = {
-            **dict.fromkeys(self._forbidden, _FORBIDDEN),
+            **dict.fromkeys(named, _FORBIDDEN),
             **self._unreadable,
             **self.lost,
         }

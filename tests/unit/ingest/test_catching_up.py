@@ -28,18 +28,29 @@ from sparkonce.connectors.ingest.catching_up import CatchingUp
 from sparkonce.connectors.ingest.checkpoints import usable
 from sparkonce.connectors.ingest.routing import Flow, Route, routes
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.client.client import EARLIEST
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from tests.unit.ingest.fake_queries import FakeQuery
 from tests.unit.sink import test_shared_batch as shared_batch
-from tests.unit.sink.test_shared_batch import PARTITIONS, TOPICS, Ends, Pipeline, first_of, name_of, partition
+from tests.unit.sink.test_shared_batch import (
+    A_PARTITION,
+    PARTITIONS,
+    TOPICS,
+    Ends,
+    Pipeline,
+    first_of,
+    name_of,
+    partition,
+)
 
-SEEDS = [*range(20), 129, 170, 186, 197, 270, 355]
+SEEDS = [*range(8), *range(9, 16), *range(17, 20), 129, 170, 186, 197, 270, 355]
 POINTS = [each for each in SinkPoint if each is not SinkPoint.WRITING]
 KAFKA = {"bootstrap.servers": "localhost:1"}
 
@@ -60,6 +71,10 @@ def shared_of(root: Path) -> Flow:
     return shared
 
 
+def nothing_earlier(*_: object) -> frozenset[TopicPartition]:
+    return frozenset()
+
+
 class Ended:
     """A query that has run to its end."""
 
@@ -77,7 +92,7 @@ class World:
     """Topics that grow, the shared query of their tables, and the queries of those that are behind."""
 
     def __init__(self, root: Path, random: Random) -> None:
-        self.root, self.random, self.starts, self.refused = root, random, 0, 0
+        self.root, self.random, self.starts, self.refused, self.lost = root, random, 0, 0, 0
         self.begins = {**dict.fromkeys(PARTITIONS, 0), "a/1": random.choice((0, 5))}
         """Where logs begin: the records before have expired."""
         self.log = dict(self.begins)
@@ -99,7 +114,8 @@ class World:
 
     def begin_process(self) -> None:
         """Begin the process that looks after the tables: it remembers nothing."""
-        self.catching_up = CatchingUp(self.start, {}, str(self.root / "catching-up"))
+        begun_later = lambda _, end: self.begun_later(end)  # noqa: E731
+        self.catching_up = CatchingUp(self.start, begun_later, {}, str(self.root / "catching-up"))
         self.flows = flows_of(self.root)
 
     def offset(self, ends: Ends) -> SourceOffset:
@@ -171,10 +187,13 @@ class World:
         folder.mkdir(parents=True)
         own = Pipeline(folder)
         own.tables.root, own.tables.refusing = self.root, self.pipeline.tables.refusing
-        stored = self.pipeline.stored()
-        begins = {name: max(origins[str(partition(name).partition)], self.begins[name]) for name in until}
-        at = {name: stored[name] or begins[name] for name in until}
+        begins = {name: origins[str(partition(name).partition)] for name in until}
+        begins = {name: self.begins[name] if at == EARLIEST else at for name, at in begins.items()}
+        at = {name: self.pipeline.known().get(name, begin) for name, begin in begins.items()}
+        if flow.source.get("failOnDataLoss") != "false" and any(at[name] < self.begins[name] for name in until):
+            return Ended(DataLossError(topic))
         own.begin_query(f"own {self.starts}", at)
+        own.gone = self.begins
         batch_id = 0
         while any(at[name] < end for name, end in until.items()):
             at = {name: self.random.randint(each, max(each, until[name])) for name, each in at.items()}
@@ -188,7 +207,7 @@ class World:
     def step(self) -> None:
         """Do one of all the things that may happen."""
         topic = self.random.choice(TOPICS)
-        what = self.random.randrange(10)
+        what = self.random.randrange(11)
         if self.random.random() < 0.03:
             self.anew.add(topic)
             self.log |= {name: 0 for name in PARTITIONS if partition(name).topic == topic}
@@ -207,8 +226,27 @@ class World:
             self.log[self.random.choice(PARTITIONS)] += self.random.randint(1, 5)
         elif what <= 8:
             self.run()
-        else:
+        elif what <= 9:
             self.look()
+        else:
+            self.expire(self.random.choice(PARTITIONS))
+
+    def expire(self, name: str) -> None:
+        """Let records of a partition expire that the shared query has read."""
+        if partition(name).topic not in self.anew and self.random.random() < 0.5:
+            begins = self.begins[name]
+            self.begins[name] = self.random.randint(begins, max(begins, self.pipeline.reached[name]))
+
+    def drop(self, topic: str) -> None:
+        shutil.rmtree(self.root / topic, ignore_errors=True)
+
+    def drop_what_lacks_expired_records(self) -> None:
+        """Do what a user does, who wants the rows that are left: the errors say that others are lost."""
+        for behind in self.catching_up._behind.values():
+            if DataLossError.__name__ in behind.why:
+                self.drop(behind.flow.topics)
+                behind.why = ""
+                self.lost += 1
 
     def put_back(self, topic: str) -> None:
         """Copy a table, put its copy back, restore it to an older version, or drop it."""
@@ -235,8 +273,10 @@ class World:
         self.begin_process()
         self.notice()
         self.batch_id, self.pending = 0, None
-        stored = self.pipeline.stored()
-        begins = {name: at or self.begins[name] for name, at in stored.items()}
+        for name, at in self.pipeline.known().items():
+            if at < self.begins[name]:
+                self.drop(partition(name).topic)
+        begins = self.begins | self.pipeline.known()
         self.pipeline.begin_query(f"shared {self.random.random()}", begins)
 
 
@@ -263,17 +303,21 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     for _ in range(200):
         world.run()
         world.look()
+        world.drop_what_lacks_expired_records()
         if world.pipeline.reached == world.log and not world.catching_up:
             break
     assert world.pipeline.reached == world.log
     assert not world.catching_up
-    for topic, numbers in world.pipeline.found().items():
-        own = {name: first_of(name) for name in PARTITIONS if partition(name).topic == topic}
-        last = [at for name, first in own.items() for at in range(first + world.begins[name], first + world.log[name])]
-        assert numbers[bisect_left(numbers, own[topic]) :] == last
+    found = world.pipeline.found()
+    for name, end in world.log.items():
+        first, numbers = first_of(name), found.get(partition(name).topic, [])
+        own = numbers[bisect_left(numbers, first) : bisect_left(numbers, first + A_PARTITION)]
+        begins = own[0] - first if own else end
+        assert begins <= world.begins[name], "what its log has"
+        assert own == [*range(first + begins, first + end)], "without a gap"
         assert len(numbers) == len({*numbers}), "also of those before"
     written = {partition(name).topic for name, end in world.log.items() if end > world.begins[name]}
-    assert written <= world.pipeline.found().keys()
+    assert written <= found.keys()
     assert world.refused, "it must happen"
     assert len([*tmp_path.glob("catching-up/*")]) < max(world.starts, 1), "only a process that dies leaves checkpoints"
 
@@ -307,14 +351,16 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
     flow = replace(flow, source={**flow.source, "valueFormat": "avro"})
     started: list[Flow] = []
-    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or Ended(None)), {}, str(tmp_path))
+    made = CatchingUp(
+        lambda flow, _: cast("Any", started.append(flow) or Ended(None)), nothing_earlier, {}, str(tmp_path)
+    )
     made.compare(SourceOffset("kafka", {partition("a"): Position(3, 7)}), {"a": flow})
     made.look()
     (found,) = started
     assert found.app_id == "app.a"
     assert {name: found.source[name] for name in ("assign", "startingOffsets", "untilOffsets")} == {
         "assign": '{"a": [0]}',
-        "startingOffsets": '{"a": {"0": -2}}',
+        "startingOffsets": '{"a": {"0": 3}}',
         "untilOffsets": SourceOffset("kafka", {partition("a"): Position(3, 7)}).to_json(),
     }
     assert "subscribe" not in found.source
@@ -337,7 +383,7 @@ def test_a_topic_that_is_deleted_or_made_anew_leaves_nothing_to_catch_up(tmp_pat
             started.append(FakeQuery())
             return started[0]
 
-        made = CatchingUp(start, {}, str(tmp_path / "own"))
+        made = CatchingUp(start, nothing_earlier, {}, str(tmp_path / "own"))
         made.compare(SourceOffset("kafka", {old: Position(0, 7)}), {"a": flow})
         made.look()
         made.compare(SourceOffset("kafka", {partition("b"): Position(0, 1), **ends}), {"a": flow})
@@ -350,7 +396,9 @@ def test_two_tables_of_one_topic_catch_up(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
     other = replace(flow, name="other", path=f"{tmp_path}/other")
     started: list[Flow] = []
-    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), {}, str(tmp_path))
+    made = CatchingUp(
+        lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), nothing_earlier, {}, str(tmp_path)
+    )
     for each in (flow, other):
         made.compare(SourceOffset("kafka", {partition("a"): Position(0, 7)}), {"a": each})
     made.look()
@@ -360,7 +408,7 @@ def test_two_tables_of_one_topic_catch_up(tmp_path: Path) -> None:
 def test_the_tables_of_one_query_are_forgotten_and_not_those_of_another(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
     other = replace(flow, name="other", path=f"{tmp_path}/other", shared_by="another query")
-    made = CatchingUp(lambda *_: cast("Any", FakeQuery()), {}, str(tmp_path))
+    made = CatchingUp(lambda *_: cast("Any", FakeQuery()), nothing_earlier, {}, str(tmp_path))
     for each in (flow, other):
         made.compare(SourceOffset("kafka", {partition("a"): Position(0, 7)}), {"a": each})
     made.look()
@@ -380,7 +428,7 @@ def test_a_table_that_always_fails_passes_over_no_other(tmp_path: Path, monkeypa
         tried[flow.name] += 1
         return Ended(ValueError("it refuses"))
 
-    made = CatchingUp(start, {}, str(tmp_path))
+    made = CatchingUp(start, nothing_earlier, {}, str(tmp_path))
     for number in range(8):
         one = replace(flow, name=f"t{number}", path=f"{tmp_path}/{number}")
         made.compare(SourceOffset("kafka", {partition("a"): Position(0, 7)}), {"a": one})
@@ -393,12 +441,14 @@ def test_a_table_that_always_fails_passes_over_no_other(tmp_path: Path, monkeypa
 
 
 def test_a_table_that_was_dropped_lacks_what_is_before_its_querys_origin(tmp_path: Path) -> None:
-    flow, started = flows_of(tmp_path)["a"], list[Flow]()
-    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), {}, str(tmp_path))
+    flow, started, earlier = flows_of(tmp_path)["a"], list[Flow](), {partition("a")}
+    made = CatchingUp(
+        lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), lambda *_: earlier, {}, str(tmp_path)
+    )
     ends = SourceOffset("kafka", {partition("a"): Position(4, 4)})
     made.compare(ends, {"a": flow})
     assert not made, "its log may begin there"
-    made.compare(ends, {"a": flow}, ["a"], {partition("a")})
+    made.compare(ends, {"a": flow}, ["a"], earlier)
     made.look()
     assert started[0].source["startingOffsets"] == '{"a": {"0": -2}}'
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -355,54 +359,108 @@ def test_a_batch_that_is_repeated_does_not_wait_for_a_partition_without_a_leader
     assert not any(each.leaderless for task in tasks for each in task.wanted), "it is elected meanwhile"
 
 
-def test_a_topic_that_must_not_be_described_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+APART = {"handOver": "ranges", "offsetStore": "delta:/nowhere/{topic}", "appId": "app", "isolateTables": "true"}
+
+
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+RIGHT = (
+    ResourceType.TOPIC,
+    ResourcePatternType.LITERAL,
+    "User:bob",
+    "*",
+    AclOperation.READ,
+    AclPermissionType.ALLOW,
+)
+
+
+class Guarded:
+    """Topics a and b on a broker with ACLs, and its client bob, who may read b."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for each in self.admin.create_topics([NewTopic("a", 1), NewTopic("b", 1)]).values():
+            each.result()
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for topic in ("a", "b") * 5:
+            producer.produce(topic, b"")
+        producer.flush()
+        expired = [KafkaPartition(topic, 0, 2) for topic in ("a", "b")]
+        for gone in self.admin.delete_records(expired).values():
+            gone.result()
+        self.allow("b")
+        self.plain = broker.bootstrap_servers
+        self.given = {
+            "kafka.bootstrap.servers": broker.listeners["SASL_PLAINTEXT"],
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": f'{LOGIN}username="bob" password="of-bob";',
+        }
+
+    def allow(self, topic: str) -> None:
+        acl = AclBinding(*RIGHT[:1], topic, *RIGHT[1:])
+        for each in self.admin.create_acls([acl]).values():
+            each.result()
+
+    def deny(self, topic: str) -> None:
+        acl = AclBindingFilter(*RIGHT[:1], topic, *RIGHT[1:])
+        for each in self.admin.delete_acls([acl]).values():
+            each.result()
+
+    def planner(self, **more: str) -> Planner:
+        return Planner(SourceOptions.read({**self.given, **more}))
+
+
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
     config = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login}user_bob="of-bob";',
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{LOGIN}user_bob="of-bob";',
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
     with EmbeddedBroker(config=config) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        may_read = AclBinding(
-            ResourceType.TOPIC,
-            "b",
-            ResourcePatternType.LITERAL,
-            "User:bob",
-            "*",
-            AclOperation.READ,
-            AclPermissionType.ALLOW,
-        )
-        for made in (
-            *admin.create_topics([NewTopic("a", 1), NewTopic("b", 1)]).values(),
-            *admin.create_acls([may_read]).values(),
-        ):
-            made.result()
-        given = {
-            "subscribe": "a,b",
-            "kafka.bootstrap.servers": broker.listeners["SASL_PLAINTEXT"],
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.jaas.config": f'{login}username="bob" password="of-bob";',
-        }
-        apart = {"handOver": "ranges", "offsetStore": "delta:/nowhere/{topic}", "appId": "app", "isolateTables": "true"}
-        alone, together = Planner(SourceOptions.read(given | apart)), Planner(SourceOptions.read(given))
-        try:
-            begun = SourceOffset("kafka", {partition("a"): Position(0, 3)})
-            assert [tp.topic for tp in alone.refresh(Line(begun, ours=True))] == ["b"]
-            assert not alone.tables.unknown, "it goes on where it was"
-            assert [tp.topic for tp in alone.refresh()] == ["b"]
-            assert alone.tables.unknown == {"a"}
-            assert "a: not read until the client may describe the topic" in caplog.text
-            with pytest.raises(TopicsNotReadError, match="topic a: not read until"):
-                alone.tables.check_read()
-            with pytest.raises(PermissionError):
-                together.refresh()
-        finally:
-            alone.close()
-            together.close()
+        yield Guarded(broker)
+
+
+def test_a_topic_that_must_not_be_described_is_left_out_alone(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        closing(guarded.planner(subscribe="a,b", **APART)) as alone,
+        closing(guarded.planner(subscribe="a,b")) as together,
+    ):
+        begun = SourceOffset("kafka", {partition("a"): Position(0, 3)})
+        assert [tp.topic for tp in alone.refresh(Line(begun, ours=True))] == ["b"]
+        assert not alone.tables.unknown, "it goes on where it was"
+        assert [tp.topic for tp in alone.refresh()] == ["b"]
+        assert alone.tables.unknown == {"a"}
+        assert "a: not read until the client may describe the topic" in caplog.text
+        with pytest.raises(TopicsNotReadError, match="topic a: not read until"):
+            alone.tables.check_read()
+        with pytest.raises(PermissionError):
+            together.refresh()
+
+
+@pytest.mark.parametrize("chosen", [{"subscribe": "a,b"}, {"subscribePattern": "[ab]"}], ids=["by name", "by pattern"])
+def test_a_topic_that_is_not_seen_for_a_time_goes_on_where_it_was(guarded: Guarded, chosen: dict[str, str]) -> None:
+    """Also one of which nothing was read, since its records had expired, and whose table has nothing."""
+    everything = Planner(SourceOptions.read({**chosen, "kafka.bootstrap.servers": guarded.plain}))
+    with closing(everything):
+        begun = SourceOffset("kafka", dict.fromkeys(everything.refresh(), Position(2, 2)))
+    for _ in range(2):  # the second time by another process
+        with closing(guarded.planner(**chosen, **APART)) as planner:
+            for may_see in (False, True):
+                if may_see:
+                    guarded.allow("a")
+                line, partitions = planner.survey(begun.to_document())
+                assert {tp.topic for tp in partitions} == ({"a", "b"} if may_see else {"b"})
+                position = planner.adapt(line.offset, partitions)
+                assert position == begun
+                latest = planner.latest(position)
+                assert {tp.topic: end for tp, end in latest.items()} == {"a": 5 if may_see else 2, "b": 5}
+            assert not planner.tables.lost
+        guarded.deny("a")
 
 
 @pytest.mark.parametrize(("name", "why"), [("isolateTables", "holds up no"), ("untilOffsets", "catch up")])

@@ -1,0 +1,83 @@
+"""Finds the topics and partitions that the options of a query choose."""
+
+from __future__ import annotations
+
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.tables import TablesByTopic
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.metadata import MissingTopicError, TopicMetadata
+from sparkonce.offset_store.offsets import TopicPartition
+
+Slots = set[tuple[str, int]]
+"""Topics' names, and partitions."""
+
+
+class TopicFinder:
+    """Finds topics for one query, and remembers which existed before: one that is gone is reported once."""
+
+    def __init__(self, options: SourceOptions, client: Client, tables: TablesByTopic) -> None:
+        self._options, self._client, self._tables = options, client, tables
+        self._seen: set[str] = set()
+
+    def find(self, before: Slots, *, lenient: bool) -> dict[str, TopicMetadata]:
+        """Return the topics that exist. Those read ``before`` may be missing, and if ``lenient`` all may.
+
+        With isolated tables it notes those that this client must not describe. A pattern finds no such topic, so the
+        topics that were read before are asked for by name.
+
+        Raises:
+            MissingTopicError: if a topic does not exist.
+            KafkaUnreachableError: if no broker answers.
+        """
+        optional = {topic for topic, _ in before}
+        if self._options.pattern is not None:
+            found = self._client.matching_topics(self._options.pattern.finds)
+            if self._options.isolate_tables:
+                self._existing(set(filter(self._options.pattern.finds, optional - found.keys())), optional)
+            return found
+        known = {*self._seen, *optional, *(self._options.topics if lenient else ())}
+        found = self._existing(set(self._options.topics), known)
+        missing = {*self._options.topics} - found.keys() - known - self._tables.forbidden
+        if missing:
+            try:
+                found |= self._client.topics(missing)
+            except MissingTopicError as error:
+                where = f"(option {self.chosen_by}; remove it there if it was deleted)"
+                raise MissingTopicError(f"{error} {where}") from None
+        self._seen.update(found)
+        return found
+
+    def partitions(self, topics: dict[str, TopicMetadata], before: Slots, *, lenient: bool) -> list[TopicPartition]:
+        """Return the chosen partitions of topics, of which those read ``before`` may be missing; as `find`."""
+        return [
+            TopicPartition(name, topic.topic_id, number)
+            for name, topic in sorted(topics.items())
+            for number in self._numbers(topic, None if lenient else before)
+        ]
+
+    @property
+    def chosen_by(self) -> str:
+        """The option that selects the topics."""
+        if self._options.assigned is not None:
+            return "assign"
+        return "subscribe" if self._options.pattern is None else "subscribePattern"
+
+    def _existing(self, names: set[str], known: set[str]) -> dict[str, TopicMetadata]:
+        """Return those of some topics that exist, and note which must not be described, of which some are ``known``."""
+        forbidden: set[str] | None = set() if self._options.isolate_tables else None
+        found = self._client.existing_topics(names, forbidden) if names else {}
+        self._tables.note_forbidden(forbidden or (), before=known)
+        return found
+
+    def _numbers(self, topic: TopicMetadata, optional: Slots | None) -> list[int]:
+        """Return the partitions of a topic that are read; those that option assign names may be missing if optional."""
+        if self._options.assigned is None:
+            return sorted(topic.partitions)
+        assigned = self._options.assigned[topic.name]
+        for number in assigned:
+            if number not in topic.partitions and not (optional is None or (topic.name, number) in optional):
+                raise MissingTopicError(
+                    f"topic {topic.name} has no partition {number}, which option assign names; it has partitions 0 to "
+                    f"{len(topic.partitions) - 1}"
+                )
+        return [number for number in assigned if number in topic.partitions]
