@@ -325,6 +325,24 @@ def test_where_another_query_stands_is_no_end_in_a_topic_made_anew(cluster: Clus
             stream.available_now()
 
 
+def test_a_table_that_is_behind_lacks_what_has_expired(cluster: Cluster) -> None:
+    """If that is allowed, it has passed these records, also if nothing else is left to read."""
+    name = cluster.create()
+    cluster.send(name, [1, 2, 3])
+    with cluster.stream(subscribe=name, **EARLIEST) as other:
+        assert other.process_all() == [1, 2, 3]
+        until = {"untilOffsets": other.offset_log[-1], "assign": json.dumps({name: [0]})}
+    until |= {"startingOffsets": json.dumps({name: {0: 0}}), **AT_ONCE}
+    for gone, left in ((1, [2, 3]), (3, [])):
+        cluster.forget_records(name, {0: gone})
+        lost = rf"no records of {name}-0, which are to be read from offset 0 on, but its log begins at {gone} now"
+        with cluster.stream(**until) as stream, pytest.raises(DataLossError, match=lost):
+            stream.available_now()
+        with cluster.stream(**until, failOnDataLoss="false") as stream:
+            assert stream.available_now() == [left]
+            assert positions(stream) == positions(other)
+
+
 def test_a_batch_that_was_planned_before_its_topic_was_deleted(cluster: Cluster, two: tuple[str, str]) -> None:
     gone, stays = two
     given = {"subscribe": f"{gone},{stays}", "minPartitions": "2", **AT_ONCE}
