@@ -65,6 +65,8 @@ _BY_LEADERS: Final = frozenset(
 _LEFT_OUT: Final = frozenset(
     {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, *AMONG_BROKERS}
 )
+_NEVER_NULL: Final = frozenset({(ApiKey.DELETE_ACLS, "principal_filter")})
+"""Nullable fields of requests that change something, where null would also mean what other clients own."""
 _REMEMBERED: Final = ("member_id", "member_epoch", "generation_id", "producer_id", "producer_epoch")
 _CONFIGS: Final = {
     "retention.ms": "100000", "segment.bytes": "500", "cleanup.policy": "compact", "max.message.bytes": "90000",
@@ -152,7 +154,8 @@ class Operator(Client):
         return found
 
     def _value(self, field: Any, version: int, api_key: ApiKey, parent: str) -> Any:
-        if field.nullable_for_version_q(version) and self.rng.random() < 0.25:
+        is_null = field.nullable_for_version_q(version) and self.rng.random() < 0.25
+        if is_null and (api_key, field.name) not in _NEVER_NULL:
             return None
         if field.is_struct_array():
             kind = self.rng.choice((1, 1, 1, 2, 0))

@@ -111,7 +111,7 @@ def test_offsets_of_an_aborted_transaction_are_noticed(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         PendingOffsets, "end", lambda self, partition, producer_id, _: end(self, partition, producer_id, True)
     )
-    assert violated(seeds_with(has_offsets_checker_alone, 4)) == "offsets-kept"
+    assert violated(seeds_with(has_offsets_checker_alone, 7)) == "offsets-kept"
 
 
 def test_a_group_that_is_described_without_a_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
