@@ -26,9 +26,7 @@ from sparkonce.connectors.kafka_source.tables import ends_in_cut_log
 from sparkonce.connectors.runtime.cache import MAX_TABLES, LruCache
 from sparkonce.connectors.runtime.failures import explain
 from sparkonce.connectors.values.registered import subjects
-from sparkonce.kafka.client.client import EARLIEST
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
-from sparkonce.offset_store.errors import StoreMissingError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
@@ -49,6 +47,8 @@ class _Behind:
     flow: Flow
     until: SourceOffset
     """Where the shared query stands on the table's topic."""
+    earlier: Set[TopicPartition] = frozenset()
+    """Partitions of which it may lack what is before the shared query's origin."""
     query: StreamingQuery | None = None
     checkpoint: str = ""
     """The checkpoint of its query, which no other query uses."""
@@ -61,18 +61,10 @@ class CatchingUp:
     """The tables of the shared queries that are behind."""
 
     def __init__(
-        self,
-        start: Callable[[Flow, Mapping[str, Any]], StreamingQuery],
-        begun_later: Callable[[Flow, SourceOffset], Set[TopicPartition]],
-        storage: Mapping[str, str],
-        checkpoints: str,
+        self, start: Callable[[Flow, Mapping[str, Any]], StreamingQuery], storage: Mapping[str, str], checkpoints: str
     ) -> None:
-        """Start queries by ``start``, with new checkpoints in the folder ``checkpoints``.
-
-        ``begun_later`` returns the partitions whose logs have records before the origin of an offset, if a flow is to
-        read all of them.
-        """
-        self._start, self._begun_later, self._storage, self._checkpoints = start, begun_later, storage, checkpoints
+        """Start queries by ``start``, with new checkpoints in the folder ``checkpoints``."""
+        self._start, self._storage, self._checkpoints = start, storage, checkpoints
         self._stores: LruCache[tuple[str, str], OffsetStore] = LruCache(MAX_TABLES)
         self._seen: dict[tuple[str, str], Positions] = {}
         """Where its shared query stood when a table was last compared, by the names of query and table."""
@@ -128,7 +120,8 @@ class CatchingUp:
                 continue
             if self._is_behind(flow, ends.source, until, earlier):
                 _log.warning("%s: the table is behind the query of the others, and catches up by its own", flow)
-                self._behind[flow.name] = _Behind(flow, SourceOffset(ends.source, until))
+                own = until.keys() & {*earlier}
+                self._behind[flow.name] = _Behind(flow, SourceOffset(ends.source, until), own)
             self._seen[flow.query, flow.name] = until
 
     def look(self, *, again: bool = True) -> None:
@@ -188,42 +181,24 @@ class CatchingUp:
     def _flow_of(self, behind: _Behind) -> Flow:
         """Return the query of a table: from its offsets to where the shared query stands, and no further.
 
-        Of a partition of which the table has nothing, from where the shared query began, or before that if its log
-        does. A table that is not there begins as a new one does, with what its topic has now; any other lacks what is
-        gone.
-
-        Raises:
-            ConnectionError, KafkaError, PermissionError: if it cannot be known where logs begin.
+        Of a partition of which the table has nothing, it begins where the shared query began, or before that if its log
+        does and all of it is to be read (`Planner.initial`).
         """
-        flow, end = behind.flow, behind.until
-        earlier = self._begun_later(flow, end) if any(at.origin for at in end.positions.values()) else frozenset()
-        until = self._lacked(behind, earlier)
-        begins = {tp: EARLIEST if tp in earlier else at.origin for tp, at in until.items()}
+        flow, until = behind.flow, self._lacked(behind)
+        numbers: dict[str, list[int]] = {}
+        for tp in sorted(until):
+            numbers.setdefault(tp.topic, []).append(tp.partition)
         chosen = {
-            "assign": _text({topic: sorted(at) for topic, at in _by_number(begins).items()}),
-            "startingOffsets": _text(_by_number(begins)),
-            "untilOffsets": SourceOffset(end.source, until).to_json(),
+            "assign": json.dumps(numbers),
+            "untilOffsets": SourceOffset(behind.until.source, until).to_json(),
             **subjects(flow.source, flow.topics),
         }
-        set_here = {"subscribe", "subscribepattern"}
-        if self._is_missing(flow):
-            chosen["failOnDataLoss"] = "false"
-            set_here.add("failondataloss")
-        others = {name: text for name, text in flow.source.items() if name.lower() not in set_here}
+        others = {name: text for name, text in flow.source.items() if name not in ("subscribe", "subscribePattern")}
         sink = {**flow.sink, "checkpointLocation": behind.checkpoint}
         return replace(flow, source={**others, **chosen}, sink=sink)
 
-    def _is_missing(self, flow: Flow) -> bool:
-        try:
-            self.store_of(flow).snapshot()
-        except StoreMissingError:
-            return True
-        except OffsetStoreError:  # its query says so
-            pass
-        return False
-
-    def _lacked(self, behind: _Behind, earlier: Set[TopicPartition]) -> Positions:
-        """Return the partitions of which a table may lack anything; of those in ``earlier`` it lacks the beginning.
+    def _lacked(self, behind: _Behind) -> Positions:
+        """Return the partitions of which a table may lack anything.
 
         Not those of which the shared query has read nothing, and the table has nothing, beside others of which it has:
         they may begin behind records that have expired, of which a new query cannot know that nobody missed any.
@@ -234,7 +209,9 @@ class CatchingUp:
         except OffsetStoreError:
             return until
         return {
-            tp: at for tp, at in until.items() if not stored or tp in stored or tp in earlier or at.next > at.origin
+            tp: at
+            for tp, at in until.items()
+            if not stored or tp in stored or tp in behind.earlier or at.next > at.origin
         }
 
     def _remove_checkpoint(self, behind: _Behind) -> None:
@@ -271,14 +248,3 @@ def _is_on_the_way(until: SourceOffset, ends: SourceOffset) -> bool:
         tp in now and (now[tp].origin, now[tp].cut_from) == (at.origin, at.cut_from) and at.next <= now[tp].next
         for tp, at in until.positions.items()
     )
-
-
-def _by_number(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for tp, at in offsets.items():
-        found.setdefault(tp.topic, {})[tp.partition] = at
-    return found
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return json.dumps(document)

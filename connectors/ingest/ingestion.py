@@ -109,7 +109,6 @@ class Ingestion:
         """What is read into each table, by name; several of them may be one query."""
         self._catching_up = CatchingUp(
             lambda flow, trigger: start_query(self._spark, flow, trigger),
-            lambda flow, end: unread(flow, end)[1],
             settings.storage,
             f"{settings.checkpoint.rstrip('/')}/{CATCHING_UP}",
         )

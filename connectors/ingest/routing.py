@@ -125,10 +125,11 @@ class Flow:
         return self.shared_by or self.name
 
     @property
-    def choice(self) -> SourceOptions:
-        """The options that say which topics it reads, and from where; the others may need a registry's answer first."""
-        which = "kafka.", "starting", "subscribe"
-        return SourceOptions.read({name: text for name, text in self.source.items() if name.lower().startswith(which)})
+    def reads_all(self) -> bool:
+        """Whether it begins each topic with its first record."""
+        which = "kafka.", "starting", "subscribe"  # the others may need a registry's answer first
+        given = {name: text for name, text in self.source.items() if name.lower().startswith(which)}
+        return SourceOptions.read(given).reads_all
 
     @property
     def place(self) -> str:

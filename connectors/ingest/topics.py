@@ -47,15 +47,14 @@ def check_topics(flow: Flow) -> int:
         planner.close()
 
 
-def unread(flow: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartition]]:
+def unread(shared: Flow, end: SourceOffset) -> tuple[set[str], set[TopicPartition]]:
     """Return the topics that have records behind ``end``, and the partitions that have some before its origin.
 
     The latter only of a query that begins at the earliest. Partitions without a leader are left out. Raises as
     `check_topics`.
     """
-    choice = flow.choice
-    planner = Planner(SourceOptions.read(flow.source) if flow.is_shared else choice)
-    begun_later = [tp for tp, at in end.positions.items() if at.origin and choice.reads_all]
+    planner, reads_all = Planner(SourceOptions.read(shared.source)), shared.reads_all
+    begun_later = [tp for tp, at in end.positions.items() if at.origin and reads_all]
 
     def ask() -> tuple[Offsets, Offsets]:
         known = {tp for tp in planner.refresh(lenient=True) if tp in end.positions}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.tables import TablesByTopic
 from sparkonce.kafka.client.client import Client
@@ -22,22 +24,25 @@ class TopicFinder:
     def find(self, before: Slots, *, lenient: bool) -> dict[str, TopicMetadata]:
         """Return the topics that exist. Those read ``before`` may be missing, and if ``lenient`` all may.
 
-        With isolated tables it notes those that this client must not describe. A pattern finds no such topic, so the
-        topics that were read before are asked for by name.
+        With isolated tables it notes those that this client must not describe. A pattern finds no such topic, and the
+        options may not name it any more, so the topics that were read before are asked for by name.
 
         Raises:
             MissingTopicError: if a topic does not exist.
             KafkaUnreachableError: if no broker answers.
         """
-        optional = {topic for topic, _ in before}
-        if self._options.pattern is not None:
-            found = self._client.matching_topics(self._options.pattern.finds)
-            if self._options.isolate_tables:
-                self._existing(set(filter(self._options.pattern.finds, optional - found.keys())), optional)
-            return found
-        known = {*self._seen, *optional, *(self._options.topics if lenient else ())}
-        found = self._existing(set(self._options.topics), known)
-        missing = {*self._options.topics} - found.keys() - known - self._tables.forbidden
+        optional, options = {topic for topic, _ in before}, self._options
+        if options.pattern is not None:
+            found = self._client.matching_topics(options.pattern.finds)
+            gone = set(filter(options.pattern.finds, optional - found.keys())) if options.isolate_tables else set()
+            # One that is known to be forbidden is not asked for with each batch: the pattern finds it later.
+            known = gone & self._tables.forbidden
+            return found | self._existing(gone - known, optional, also_forbidden=known)
+        names = {*options.topics}
+        known = self._seen | optional | (names if lenient else set())
+        asked = self._existing(names | optional if options.isolate_tables else names, known)
+        found = {name: topic for name, topic in asked.items() if name in names}
+        missing = names - found.keys() - known - self._tables.forbidden
         if missing:
             try:
                 found |= self._client.topics(missing)
@@ -62,11 +67,13 @@ class TopicFinder:
             return "assign"
         return "subscribe" if self._options.pattern is None else "subscribePattern"
 
-    def _existing(self, names: set[str], known: set[str]) -> dict[str, TopicMetadata]:
+    def _existing(
+        self, names: set[str], known: set[str], also_forbidden: Set[str] = frozenset()
+    ) -> dict[str, TopicMetadata]:
         """Return those of some topics that exist, and note which must not be described, of which some are ``known``."""
         forbidden: set[str] | None = set() if self._options.isolate_tables else None
         found = self._client.existing_topics(names, forbidden) if names else {}
-        self._tables.note_forbidden(forbidden or (), before=known)
+        self._tables.note_forbidden({*(forbidden or ()), *also_forbidden}, before=known)
         return found
 
     def _numbers(self, topic: TopicMetadata, optional: Slots | None) -> list[int]:

@@ -102,7 +102,7 @@ class Planner:
             MissingTopicError, KafkaUnreachableError: as `refresh`.
         """
         line = self._line(start)
-        self._client.send_behind(by_name(dict.fromkeys(self._seen(line.offset), LATEST)), self.topics)
+        self._client.send_behind(by_name(dict.fromkeys(self.visible(line.offset), LATEST)), self.topics)
         partitions = self.refresh(line)
 
         def is_strange() -> bool:
@@ -134,7 +134,6 @@ class Planner:
             fail_on_data_loss=self._options.fail_on_data_loss,
             latest_if_no_match=latest_if_no_match,
             wanted=wanted,
-            is_behind=self._options.until_offsets is not None,
         )
 
     def ask(self, wanted: Mapping[TopicPartition, int], *, waits_for_leaders: bool = True) -> Offsets:
@@ -165,7 +164,9 @@ class Planner:
         stored, unknown = self._stored(partitions, partitions)
         offsets = {tp: position.next for tp, position in stored.items()}
         rest = [tp for tp in partitions if tp not in offsets and tp not in unknown]
-        if offsets and rest and rule.everywhere == LATEST:
+        if until is not None:
+            offsets |= self._begins_behind({tp: until.positions[tp].origin for tp in rest})
+        elif offsets and rest and rule.everywhere == LATEST:
             # Nothing of these partitions was ever written to the table, or it would have their offsets. Starting at
             # the latest could lose records since the others were stored, so they are read from their beginning.
             _log.warning("kafka_once: no offsets stored for %s: reading from the start", _text(rest))
@@ -173,6 +174,28 @@ class Planner:
         elif rest:
             offsets |= self.resolve(rule, partitions, rest)
         return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()} | stored)
+
+    def _begins_behind(self, origins: Offsets) -> Offsets:
+        """Return where a table that is behind begins with partitions of which it has nothing.
+
+        That is where the query of the others began, or before that if the log does and all of it is to be read.
+        Records that are gone since then count as read, if that is allowed.
+
+        Raises:
+            DataLossError: if records are gone and failOnDataLoss is true.
+        """
+        begins = dict(origins)
+        for tp, earliest in self.ask(dict.fromkeys(origins, EARLIEST)).items():
+            if earliest > origins[tp]:
+                report_loss(
+                    f"the table has no records of {tp}, which are to be read from offset {origins[tp]} on, but its log "
+                    f"begins at {earliest} now",
+                    fail=self._options.fail_on_data_loss,
+                    prevention=RETENTION,
+                )
+            elif self._options.reads_all:
+                begins[tp] = earliest
+        return begins
 
     def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
         """Return ``start`` with new partitions added, and without those that this query no longer reads.
@@ -184,7 +207,7 @@ class Planner:
             RecreatedTopicError: if a topic was created again, as `_report_recreated`.
         """
         current = set(partitions)
-        gone = sorted(tp for tp in self._seen(start) if tp not in current)
+        gone = sorted(tp for tp in self.visible(start) if tp not in current)
         recreated = self._report_recreated(gone)
         gone = [tp for tp in gone if tp.topic not in recreated]
         if gone:
@@ -192,7 +215,7 @@ class Planner:
         new = [tp for tp in partitions if tp not in start.positions]
         if not gone and not recreated and not new:
             return start
-        current.update(start.positions.keys() - self._seen(start))
+        current.update(start.positions.keys() - self.visible(start))
         positions = {tp: position for tp, position in start.positions.items() if tp in current}
         if new and self._options.has_table_for_each_topic:
             if self._options.isolate_tables:
@@ -222,7 +245,7 @@ class Planner:
             DataLossError: if one is before ``start``, even when requested again, or the records before it have been
                 replaced, and failOnDataLoss is true.
         """
-        offsets = self.ask(dict.fromkeys(self._seen(start), LATEST), waits_for_leaders=waits_for_leaders)
+        offsets = self.ask(dict.fromkeys(self.visible(start), LATEST), waits_for_leaders=waits_for_leaders)
         positions = {tp: at for tp, at in start.positions.items() if tp in offsets}
         self._asked_in = dict(self.topics)
         parted = self._parted(positions, offsets)
@@ -433,9 +456,9 @@ class Planner:
 
     def _gone(self, line: Line, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         current = set(partitions)
-        return [tp for tp in self._seen(line.with_topic_ids(self.topics).offset) if tp not in current]
+        return [tp for tp in self.visible(line.with_topic_ids(self.topics).offset) if tp not in current]
 
-    def _seen(self, offset: SourceOffset) -> list[TopicPartition]:
+    def visible(self, offset: SourceOffset) -> list[TopicPartition]:
         """Return the partitions of an offset, without those of topics that this client must not describe."""
         return [tp for tp in offset.positions if tp.topic not in self.tables.forbidden]
 

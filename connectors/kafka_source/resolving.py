@@ -39,12 +39,8 @@ def resolve(
     fail_on_data_loss: bool,
     latest_if_no_match: bool,
     wanted: Collection[TopicPartition] | None = None,
-    is_behind: bool = False,
 ) -> Offsets:
     """Return the offset of each partition, or of those that are ``wanted``; the rule is one for all.
-
-    With ``is_behind``, a table is to have all records from a given offset on: one that the log does not have any more
-    is returned as it is, and what is gone counts as read.
 
     Raises:
         OptionError: if the rule names only some partitions, or others, or a timestamp has no match and needs one.
@@ -61,10 +57,7 @@ def resolve(
     by_topic = {(tp.topic, tp.partition): rule.each_topic[tp.topic] for tp in partitions if tp.topic in rule.each_topic}
     _check_topics(rule, partitions)
     each = _of_all(rule.option, {**rule.each, **by_topic}, partitions, " Use -1 for latest, -2 for earliest.")
-    offsets = {tp: each[tp] for tp in left}
-    if is_behind:
-        return _of_table_behind(offsets, ask, fail_on_data_loss=fail_on_data_loss)
-    return _by_offsets(rule.option, offsets, ask, fail_on_data_loss=fail_on_data_loss)
+    return _by_offsets(rule.option, {tp: each[tp] for tp in left}, ask, fail_on_data_loss=fail_on_data_loss)
 
 
 def _check_topics(rule: OffsetRule, partitions: list[TopicPartition]) -> None:
@@ -113,19 +106,6 @@ def _by_offsets(option: str, wanted: Mapping[TopicPartition, int], ask: Ask, *, 
             )
             offsets[tp] = min(max(offsets[tp], earliest[tp]), latest[tp])
     return offsets
-
-
-def _of_table_behind(wanted: Mapping[TopicPartition, int], ask: Ask, *, fail_on_data_loss: bool) -> Offsets:
-    earliest = ask(dict.fromkeys(wanted, EARLIEST))
-    for tp, at in wanted.items():
-        if EARLIEST != at < earliest[tp]:
-            report_loss(
-                f"the table has no records of {tp}, which are to be read from offset {at} on, but its log begins at "
-                f"{earliest[tp]} now",
-                fail=fail_on_data_loss,
-                prevention=RETENTION,
-            )
-    return {tp: earliest[tp] if at == EARLIEST else at for tp, at in wanted.items()}
 
 
 def leave_open(

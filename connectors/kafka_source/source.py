@@ -193,7 +193,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         latest = planner.latest(position, waits_for_leaders=waits_for_leaders)
         if self._pinned is not None:
             # A partition that was missing then ends where it is first seen: otherwise it would be read forever.
-            self._pinned = {**latest, **self._pinned}
+            self._pinned = {tp: latest[tp] for tp in planner.visible(position)} | self._pinned
         newest = planner.advance(position, latest, None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         to_read = self._without_waiting(position, latest, limit)

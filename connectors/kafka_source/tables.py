@@ -201,8 +201,8 @@ class TablesByTopic:
             _warn_of_forbidden(topic)
 
     def note_ended(self, tp: TopicPartition, what: str) -> None:
-        """Warn once that a topic has ended; not if it is only not to be seen."""
-        if (tp.topic, tp.topic_id) not in self._ended and tp.topic not in self.forbidden:
+        """Warn once that a topic has ended."""
+        if (tp.topic, tp.topic_id) not in self._ended:
             self._ended.add((tp.topic, tp.topic_id))
             _log.warning("kafka_once: topic %s %s", tp.topic, what)
 
@@ -226,7 +226,7 @@ class TablesByTopic:
         Raises:
             TopicsNotReadError: if records of one are lost, or it must not be described, or its table cannot be read.
         """
-        named = self.forbidden if self._options.pattern is None else ()
+        named = self.forbidden.intersection(self._options.topics)
         unread: dict[str, Exception | str] = {
             **dict.fromkeys(named, _FORBIDDEN),
             **self._unreadable,

@@ -7,7 +7,6 @@ a hundred steps, after which all is mended and the queries run until nothing is 
 
 from __future__ import annotations
 
-import json
 import shutil
 from bisect import bisect_left
 from collections import Counter
@@ -35,7 +34,6 @@ from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.cli.main import main
-from sparkonce.kafka.client.client import EARLIEST
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from tests.unit.ingest.fake_queries import FakeQuery
 from tests.unit.sink import test_shared_batch as shared_batch
@@ -71,10 +69,6 @@ def shared_of(root: Path) -> Flow:
     return shared
 
 
-def nothing_earlier(*_: object) -> frozenset[TopicPartition]:
-    return frozenset()
-
-
 class Ended:
     """A query that has run to its end."""
 
@@ -92,7 +86,9 @@ class World:
     """Topics that grow, the shared query of their tables, and the queries of those that are behind."""
 
     def __init__(self, root: Path, random: Random) -> None:
-        self.root, self.random, self.starts, self.refused, self.lost = root, random, 0, 0, 0
+        self.root, self.random, self.starts, self.refused = root, random, 0, 0
+        self.may_lack = False
+        """Whether failOnDataLoss is false."""
         self.begins = {**dict.fromkeys(PARTITIONS, 0), "a/1": random.choice((0, 5))}
         """Where logs begin: the records before have expired."""
         self.log = dict(self.begins)
@@ -114,8 +110,7 @@ class World:
 
     def begin_process(self) -> None:
         """Begin the process that looks after the tables: it remembers nothing."""
-        begun_later = lambda _, end: self.begun_later(end)  # noqa: E731
-        self.catching_up = CatchingUp(self.start, begun_later, {}, str(self.root / "catching-up"))
+        self.catching_up = CatchingUp(self.start, {}, str(self.root / "catching-up"))
         self.flows = flows_of(self.root)
 
     def offset(self, ends: Ends) -> SourceOffset:
@@ -179,18 +174,15 @@ class World:
         Path(flow.sink["checkpointLocation"], "offsets").mkdir(parents=True)
         if topic in self.anew:
             return Ended(RecreatedTopicError(topic))
-        origins = json.loads(flow.source["startingOffsets"])[topic]
-        until = {
-            name_of(tp): at.next for tp, at in SourceOffset.from_json(flow.source["untilOffsets"]).positions.items()
-        }
+        positions = SourceOffset.from_json(flow.source["untilOffsets"]).positions
+        until = {name_of(tp): at.next for tp, at in positions.items()}
         folder = self.root / "own" / str(self.starts)
         folder.mkdir(parents=True)
         own = Pipeline(folder)
         own.tables.root, own.tables.refusing = self.root, self.pipeline.tables.refusing
-        begins = {name: origins[str(partition(name).partition)] for name in until}
-        begins = {name: self.begins[name] if at == EARLIEST else at for name, at in begins.items()}
+        begins = {name_of(tp): min(at.origin, self.begins[name_of(tp)]) for tp, at in positions.items()}
         at = {name: self.pipeline.known().get(name, begin) for name, begin in begins.items()}
-        if flow.source.get("failOnDataLoss") != "false" and any(at[name] < self.begins[name] for name in until):
+        if not self.may_lack and any(at[name] < self.begins[name] for name in until):
             return Ended(DataLossError(topic))
         own.begin_query(f"own {self.starts}", at)
         own.gone = self.begins
@@ -241,12 +233,11 @@ class World:
         shutil.rmtree(self.root / topic, ignore_errors=True)
 
     def drop_what_lacks_expired_records(self) -> None:
-        """Do what a user does, who wants the rows that are left: the errors say that others are lost."""
+        """Do what a user does, who wants a table of the records that are left: the errors say that others are lost."""
         for behind in self.catching_up._behind.values():
             if DataLossError.__name__ in behind.why:
                 self.drop(behind.flow.topics)
-                behind.why = ""
-                self.lost += 1
+                behind.why, self.may_lack = "", True
 
     def put_back(self, topic: str) -> None:
         """Copy a table, put its copy back, restore it to an older version, or drop it."""
@@ -351,16 +342,14 @@ def test_where_a_query_ends_and_what_it_reads(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
     flow = replace(flow, source={**flow.source, "valueFormat": "avro"})
     started: list[Flow] = []
-    made = CatchingUp(
-        lambda flow, _: cast("Any", started.append(flow) or Ended(None)), nothing_earlier, {}, str(tmp_path)
-    )
+    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or Ended(None)), {}, str(tmp_path))
     made.compare(SourceOffset("kafka", {partition("a"): Position(3, 7)}), {"a": flow})
     made.look()
     (found,) = started
     assert found.app_id == "app.a"
     assert {name: found.source[name] for name in ("assign", "startingOffsets", "untilOffsets")} == {
         "assign": '{"a": [0]}',
-        "startingOffsets": '{"a": {"0": 3}}',
+        "startingOffsets": "earliest",
         "untilOffsets": SourceOffset("kafka", {partition("a"): Position(3, 7)}).to_json(),
     }
     assert "subscribe" not in found.source
@@ -383,7 +372,7 @@ def test_a_topic_that_is_deleted_or_made_anew_leaves_nothing_to_catch_up(tmp_pat
             started.append(FakeQuery())
             return started[0]
 
-        made = CatchingUp(start, nothing_earlier, {}, str(tmp_path / "own"))
+        made = CatchingUp(start, {}, str(tmp_path / "own"))
         made.compare(SourceOffset("kafka", {old: Position(0, 7)}), {"a": flow})
         made.look()
         made.compare(SourceOffset("kafka", {partition("b"): Position(0, 1), **ends}), {"a": flow})
@@ -396,9 +385,7 @@ def test_two_tables_of_one_topic_catch_up(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
     other = replace(flow, name="other", path=f"{tmp_path}/other")
     started: list[Flow] = []
-    made = CatchingUp(
-        lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), nothing_earlier, {}, str(tmp_path)
-    )
+    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), {}, str(tmp_path))
     for each in (flow, other):
         made.compare(SourceOffset("kafka", {partition("a"): Position(0, 7)}), {"a": each})
     made.look()
@@ -408,7 +395,7 @@ def test_two_tables_of_one_topic_catch_up(tmp_path: Path) -> None:
 def test_the_tables_of_one_query_are_forgotten_and_not_those_of_another(tmp_path: Path) -> None:
     flow = flows_of(tmp_path)["a"]
     other = replace(flow, name="other", path=f"{tmp_path}/other", shared_by="another query")
-    made = CatchingUp(lambda *_: cast("Any", FakeQuery()), nothing_earlier, {}, str(tmp_path))
+    made = CatchingUp(lambda *_: cast("Any", FakeQuery()), {}, str(tmp_path))
     for each in (flow, other):
         made.compare(SourceOffset("kafka", {partition("a"): Position(0, 7)}), {"a": each})
     made.look()
@@ -428,7 +415,7 @@ def test_a_table_that_always_fails_passes_over_no_other(tmp_path: Path, monkeypa
         tried[flow.name] += 1
         return Ended(ValueError("it refuses"))
 
-    made = CatchingUp(start, nothing_earlier, {}, str(tmp_path))
+    made = CatchingUp(start, {}, str(tmp_path))
     for number in range(8):
         one = replace(flow, name=f"t{number}", path=f"{tmp_path}/{number}")
         made.compare(SourceOffset("kafka", {partition("a"): Position(0, 7)}), {"a": one})
@@ -441,16 +428,15 @@ def test_a_table_that_always_fails_passes_over_no_other(tmp_path: Path, monkeypa
 
 
 def test_a_table_that_was_dropped_lacks_what_is_before_its_querys_origin(tmp_path: Path) -> None:
-    flow, started, earlier = flows_of(tmp_path)["a"], list[Flow](), {partition("a")}
-    made = CatchingUp(
-        lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), lambda *_: earlier, {}, str(tmp_path)
-    )
+    flow, started = flows_of(tmp_path)["a"], list[Flow]()
+    made = CatchingUp(lambda flow, _: cast("Any", started.append(flow) or FakeQuery()), {}, str(tmp_path))
     ends = SourceOffset("kafka", {partition("a"): Position(4, 4)})
     made.compare(ends, {"a": flow})
-    assert not made, "its log may begin there"
-    made.compare(ends, {"a": flow}, ["a"], earlier)
     made.look()
-    assert started[0].source["startingOffsets"] == '{"a": {"0": -2}}'
+    assert not started, "its log may begin there"
+    made.compare(ends, {"a": flow}, ["a"], {partition("a")})
+    made.look()
+    assert started[0].source["assign"] == '{"a": [0]}'
 
 
 def test_a_topic_that_waits_has_no_share_of_a_batchs_limit(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Course:
             self.started.append(flow)
             return cast("Any", FakeQuery())
 
-        self.catching_up = CatchingUp(start, lambda *_: frozenset(), {}, str(self.folder / "own"))
+        self.catching_up = CatchingUp(start, {}, str(self.folder / "own"))
 
     def send(self, first: int, last: int) -> None:
         Cluster(self.broker.bootstrap_servers).send(TOPIC, range(first, last), 0)

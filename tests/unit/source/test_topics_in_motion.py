@@ -332,7 +332,7 @@ def test_a_table_that_is_behind_lacks_what_has_expired(cluster: Cluster) -> None
     with cluster.stream(subscribe=name, **EARLIEST) as other:
         assert other.process_all() == [1, 2, 3]
         until = {"untilOffsets": other.offset_log[-1], "assign": json.dumps({name: [0]})}
-    until |= {"startingOffsets": json.dumps({name: {0: 0}}), **AT_ONCE}
+    until |= {**EARLIEST, **AT_ONCE}
     for gone, left in ((1, [2, 3]), (3, [])):
         cluster.forget_records(name, {0: gone})
         lost = rf"no records of {name}-0, which are to be read from offset 0 on, but its log begins at {gone} now"
