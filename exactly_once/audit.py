@@ -127,6 +127,7 @@ class _Attempt:
     writes: Writes
     name: CommitName
     ranges: Mapping[PartitionKey, OffsetRange]
+    follows: Writes | None = None
     again_in: int | None = None
     """The version in which another attempt wrote rows from the same offset on."""
 
@@ -247,7 +248,7 @@ class Auditor:
             self._whole_attempts.add(attempt_id)
             self._tally.guarantees[batch.record.app_id, Guarantee.EXACTLY_ONCE] += 1
         elif known is None:
-            self._halves[attempt_id] = _Attempt(batch.writes, name, batch.record.moved)
+            self._halves[attempt_id] = _Attempt(batch.writes, name, batch.record.moved, batch.follows)
             if batch.writes == Writes.ROWS:
                 self._rows_from |= dict.fromkeys(_starts(name.app_id, batch.record.moved), attempt_id)
         else:
@@ -542,7 +543,7 @@ class Auditor:
                     else f"the two leaves this. Version {half.again_in} wrote the same records again: duplicates"
                 )
                 found.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
-            elif half.writes == Writes.OFFSETS and app_id in self._rows.versions and not rows_first:
+            elif half.writes == Writes.OFFSETS and (half.follows or (app_id in self._rows.versions and not rows_first)):
                 message = (
                     "its offsets were committed and its rows were not: with at-most-once, a crash between the two "
                     "leaves this, and the rows are lost; a batch without rows, and one that still runs, look the same"

@@ -105,7 +105,7 @@ class Delivery:
             reach(SinkPoint.BEGUN, plan.batch_id, batch.record.app_id)
         if plan.writes_rows and self.order.before_tasks:
             for writes in self.order.before_tasks:
-                commit: Commit[Any] = Commit(batch.record, writes)
+                commit: Commit[Any] = Commit(batch.record, writes, follows=self._follows(writes))
                 self._commit(batch, plan, commit, compare=True)
             reach(SinkPoint.BETWEEN_WRITES, plan.batch_id, batch.record.app_id)
         return plan
@@ -129,13 +129,18 @@ class Delivery:
                 if Writes.OFFSETS not in writes and not files:
                     continue
                 written = files if Writes.ROWS in writes else ()
-                follow = self.offsets is None and writes == Writes.ROWS and not has_half
-                commit = Commit(batch.record, writes, written, has_half, offsets_follow=follow)
+                is_last = position + 1 == len(self.order.after_tasks)
+                follows = None if is_last else self._follows(writes)
+                commit = Commit(batch.record, writes, written, has_half, follows=follows)
                 self._commit(batch, plan, commit, compare=not recorded)
                 has_half = True
         self.result.complete()
         reach(SinkPoint.AFTER_COMMIT, plan.batch_id, app_id)
         return True
+
+    def _follows(self, writes: Writes) -> Writes | None:
+        """Return what another commit to the same table has of a batch whose first one holds ``writes``."""
+        return None if self.offsets is not None else (Writes.ROWS | Writes.OFFSETS) & ~writes
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any commit after ``since_version`` has rows of this attempt."""

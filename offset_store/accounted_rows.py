@@ -133,7 +133,7 @@ def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_opt
         )
     for entry in found.rows_only:
         batch = entry.batch
-        if batch is None or batch.offsets_follow:
+        if batch is None or batch.follows:
             continue  # with at-least-once, a crash in between: the rows are written again
         if batch.record.app_id == app_id and batch.record.batch_id > 0:
             return (

@@ -155,7 +155,7 @@ class BatchRecord:
             "queryId": self.query_id,
             "batchId": self.batch_id,
             "attemptId": self.attempt_id,
-            "writes": [part.name.lower() for part in Writes if part in writes and part.name],
+            "writes": _names(writes),
             "ranges": sources,
             **known,
         }
@@ -204,13 +204,13 @@ class Commit(Generic[FileT]):
     is_first: bool = False
     """Whether the application writes a partition for the first time into this table of rows: it must conflict with
     such a commit of another."""
-    offsets_follow: bool = False
-    """Whether it has rows alone, and the next commit to the same table stores their offsets."""
+    follows: Writes | None = None
+    """What the next commit to the same table has of the batch; None if this is all, or the rest goes elsewhere."""
 
     def to_info(self) -> dict[str, Any]:
         """Return the JSON object that a Delta commit's ``commitInfo`` has of it."""
-        follow = {"offsetsFollow": True} if self.offsets_follow else {}
-        return {**self.record.to_commit_info(self.writes), **follow}
+        follows = {"follows": _names(self.follows)} if self.follows else {}
+        return {**self.record.to_commit_info(self.writes), **follows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +221,8 @@ class CommittedBatch:
     timestamp_ms: int
     writes: Writes
     record: BatchRecord
-    offsets_follow: bool = False
-    """See `Commit.offsets_follow`."""
+    follows: Writes | None = None
+    """See `Commit.follows`."""
 
 
 def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
@@ -233,11 +233,12 @@ def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
         if not isinstance(info, Mapping):
             continue
         try:
-            record, writes = BatchRecord.from_commit_info(info), _writes_of(info)
+            record, writes = BatchRecord.from_commit_info(info), _writes_of(info["writes"])
+            follows = _writes_of(info.get("follows", ())) or None
         except (KeyError, TypeError, ValueError, AttributeError):
             continue
         version, timestamp_ms = int(entry["version"]), int(entry.get("timestamp", 0))
-        found.append(CommittedBatch(version, timestamp_ms, writes, record, info.get("offsetsFollow") is True))
+        found.append(CommittedBatch(version, timestamp_ms, writes, record, follows))
     return found
 
 
@@ -249,8 +250,12 @@ def _counts_of(document: Any) -> BatchCounts | None:
         return None
 
 
-def _writes_of(info: Mapping[str, Any]) -> Writes:
+def _names(writes: Writes) -> list[str]:
+    return [part.name.lower() for part in Writes if part in writes and part.name]
+
+
+def _writes_of(names: Iterable[str]) -> Writes:
     writes = Writes(0)
-    for name in info["writes"]:
+    for name in names:
         writes |= Writes[name.upper()]
     return writes

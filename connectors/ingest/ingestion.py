@@ -247,7 +247,9 @@ class Ingestion:
         if running.flow.is_shared and (again or batch != running.compared):
             running.compared = batch
             for end in ends_of(running.query):
-                self._catching_up.compare(end, self._tables_of(running.flow))
+                later = again and any(at.origin for at in end.positions.values())
+                earlier = unread(running.flow, end) if later else ()
+                self._catching_up.compare(end, self._tables_of(running.flow), *earlier)
                 moved = {tp.topic for tp, at in end.moved_since(running.stood_at).items() if at.next > at.origin}
                 running.commits.update(moved)
                 running.stood_at = end

@@ -38,6 +38,7 @@ from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.sinks.dead_letters import TABLE, TOPIC
 from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, PROTOBUF, RESTART
 from sparkonce.connectors.values.registered import columns_of_latest, resolved
+from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.kafka.client.producer_settings import of_producer
 from sparkonce.offset_store.by_topic import TOPIC_KEY, TopicNames, placeholders
 from sparkonce.offset_store.locations import Location
@@ -198,6 +199,8 @@ class Route:
         """
         if not (self.is_routed and self._direct):
             return None
+        if self._given.delivery_guarantee == Guarantee.AT_MOST_ONCE.value:
+            return None  # a table that is left out would not be behind, and never get what it has refused
         if self._given.table is not None and columns_of_latest(self._source(None, "")):
             return None  # a topic without a schema yet has no table that can be created by name
         if self._given.table is not None and self._has_groups():

@@ -27,6 +27,8 @@ class TopicFinder:
         With isolated tables it notes those that this client must not describe. A pattern finds no such topic, and the
         options may not name it any more, so the topics that were read before are asked for by name.
 
+        Once a query with isolated tables has begun, it also notes topics that do not exist, and reads the others.
+
         Raises:
             MissingTopicError: if a topic does not exist.
             KafkaUnreachableError: if no broker answers.
@@ -43,7 +45,9 @@ class TopicFinder:
         asked = self._existing(names | optional if options.isolate_tables else names, known)
         found = {name: topic for name, topic in asked.items() if name in names}
         missing = names - found.keys() - known - self._tables.forbidden
-        if missing:
+        if options.isolate_tables:
+            self._tables.note_missing(missing if before else ())
+        if missing and not (options.isolate_tables and before):
             try:
                 found |= self._client.topics(missing)
             except MissingTopicError as error:

@@ -116,11 +116,15 @@ class Planner:
     def while_topics_stay(self, plan: Callable[[], _Result]) -> _Result:
         """Call ``plan``, and again if a topic vanishes, or a leader changes, between its requests.
 
+        With isolated tables, also if a topic must not be described any more.
+
         Raises:
-            MissingTopicError, LeadersChangedError: if that keeps happening.
+            MissingTopicError, LeadersChangedError, PermissionError: if that keeps happening.
         """
         note = lambda error: _log.info("kafka_once: %s, planning again", error)  # noqa: E731
-        return retry(plan, (MissingTopicError, LeadersChangedError), self._options.pauses_s(), note=note)
+        changed = (MissingTopicError, LeadersChangedError)
+        retried = (*changed, PermissionError) if self._options.isolate_tables else changed
+        return retry(plan, retried, self._options.pauses_s(), note=note)
 
     def resolve(
         self, rule: OffsetRule, partitions: list[TopicPartition], wanted: Collection[TopicPartition] | None = None
@@ -224,9 +228,10 @@ class Planner:
             stored, unknown = self._stored(new, partitions)
             positions |= stored
             new = [tp for tp in new if tp not in stored and tp not in unknown]
+        may_begin_late = recreated | self.tables.unknown.difference(tp.topic for tp in start.positions)
         for tp, earliest in self.ask(dict.fromkeys(new, EARLIEST)).items():
             with self.tables.losing(tp.topic):
-                if earliest > 0 and tp.topic not in recreated | self.tables.unknown:
+                if earliest > 0 and tp.topic not in may_begin_late:
                     report_loss(
                         f"added partition {tp} should be read from offset 0, but its log starts from {earliest}",
                         fail=self._options.fail_on_data_loss,
@@ -323,12 +328,12 @@ class Planner:
         return {**latest, **{tp: start.positions[tp].next for tp in behind}}
 
     def _begun_later(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Return those whose logs have records before this query's origin, if it is to read all of them."""
+        """Return those whose logs may have records before this query's origin, if it is to read all of them."""
         later = [tp for tp in partitions if start.positions[tp].origin]
         if not later or not self._options.reads_all:
             return []
-        earliest = self.ask(dict.fromkeys(later, EARLIEST))
-        return [tp for tp in later if earliest[tp] < start.positions[tp].origin]
+        earliest = self.ask(dict.fromkeys(later, EARLIEST), waits_for_leaders=False)
+        return [tp for tp in later if earliest.get(tp, EARLIEST) < start.positions[tp].origin]
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
         """Return ``end`` with the leader epochs of what moved since ``start``; other epochs are kept.
@@ -473,6 +478,7 @@ class Planner:
         if self._options.isolate_tables:
             ended = [tp for tp in gone if tp.topic not in self.topics]
             for tp in ended:
+                self.tables.lost.pop(tp.topic, None)
                 self.tables.note_ended(tp, "is gone: its table stays as it is, and lacks what was not read before")
             gone = [tp for tp in gone if tp not in ended]
             if not gone:
@@ -506,6 +512,7 @@ class Planner:
                 check_same_topic(tp.topic, tp.topic_id, topic.topic_id)
             what = f"was deleted and created again (its id was {tp.topic_id} and is {topic.topic_id})"
             if isolated:
+                self.tables.lost.pop(tp.topic, None)
                 self.tables.note_ended(tp, f"{what}: {BOTH_IN_ONE_TABLE}")
                 continue
             report_loss(

@@ -25,9 +25,8 @@ BOTH_IN_ONE_TABLE = (
     "its table lacks what was not read of the old topic, and the new one is read from its start into the same table. "
     "For a table of the new topic's records alone, drop this one, or move it away"
 )
-
-
 _FORBIDDEN = "not read until the client may describe the topic (an ACL for DESCRIBE, which READ includes)"
+_MISSING = "not read, since the topic does not exist: if it was deleted, name it no more"
 
 
 class TablesByTopic:
@@ -47,6 +46,8 @@ class TablesByTopic:
         """Topics that are not read, since their tables could not be read when that was last tried."""
         self.forbidden: frozenset[str] = frozenset()
         """Topics that this client must not describe. One that was read before goes on where it was."""
+        self._missing: frozenset[str] = frozenset()
+        """Topics that the options name and that do not exist."""
         self.unknown: set[str] = set()
         """Topics that could not be begun with the query, since they, or their tables, must not or cannot be read: it
         begins them later, wherever their logs do."""
@@ -198,7 +199,13 @@ class TablesByTopic:
         self.forbidden = frozenset(topics)
         self.unknown.update(self.forbidden.difference(before))
         for topic in sorted(self.forbidden):
-            _warn_of_forbidden(topic)
+            _warn_of_topic(topic, _FORBIDDEN)
+
+    def note_missing(self, topics: Iterable[str]) -> None:
+        """Note topics that the options name and that do not exist, and warn once of each."""
+        self._missing = frozenset(topics)
+        for topic in sorted(self._missing):
+            _warn_of_topic(topic, _MISSING)
 
     def note_ended(self, tp: TopicPartition, what: str) -> None:
         """Warn once that a topic has ended."""
@@ -224,11 +231,13 @@ class TablesByTopic:
         To a pattern, a topic that must not be described is not there.
 
         Raises:
-            TopicsNotReadError: if records of one are lost, or it must not be described, or its table cannot be read.
+            TopicsNotReadError: if records of one are lost, or it must not be described, or does not exist, or its table
+                cannot be read.
         """
         named = self.forbidden.intersection(self._options.topics)
         unread: dict[str, Exception | str] = {
             **dict.fromkeys(named, _FORBIDDEN),
+            **dict.fromkeys(self._missing, _MISSING),
             **self._unreadable,
             **self.lost,
         }
@@ -276,8 +285,8 @@ def by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
 
 
 @cache
-def _warn_of_forbidden(topic: str) -> None:
-    _log.warning("kafka_once: %s: %s", topic, _FORBIDDEN)
+def _warn_of_topic(topic: str, why: str) -> None:
+    _log.warning("kafka_once: %s: %s", topic, why)
 
 
 def _warn_of(topics: Collection[str], what: str) -> None:

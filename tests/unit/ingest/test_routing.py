@@ -350,6 +350,14 @@ def test_other_tables_have_a_query_each(entries: dict[str, Any]) -> None:
     assert [(flow.name, flow.query, flow.is_shared) for flow in found] == [("a", "a", False), ("b", "b", False)]
 
 
+def test_tables_with_at_most_once_have_queries_of_their_own() -> None:
+    """Left out of a shared batch, such a table would never get it: its offsets come first."""
+    for guarantee, shared in (("at-most-once", False), ("at-least-once", True), (None, True)):
+        table = IngestTable(topics="a,b", path="/t/{topic}", delivery_guarantee=guarantee)
+        (route,) = routes(IngestSettings.of(table, (), app_id="shop", checkpoint="/c", kafka=KAFKA))
+        assert (len(route.queries([])) == 1) is shared
+
+
 def test_tables_with_names_share_a_query_that_knows_them() -> None:
     settings = IngestSettings.of(
         IngestTable(topic_pattern="^shop[.]", table="lake.{topic}"), (), app_id="shop", checkpoint="/c", kafka=KAFKA

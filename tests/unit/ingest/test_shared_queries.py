@@ -37,7 +37,7 @@ from sparkonce.connectors.kafka_source.reading import read_batches
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.connectors.kafka_source.tables import TopicsNotReadError
 from sparkonce.kafka.client.client import EARLIEST, LATEST
-from sparkonce.kafka.client.metadata import Leader, TopicMetadata
+from sparkonce.kafka.client.metadata import Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -165,6 +165,23 @@ def test_a_table_dropped_between_two_batches_of_available_now_is_filled(
     assert [*queries.by_name][1:] == ["a"], "its own query"
 
 
+def test_a_table_dropped_before_its_querys_first_batch_is_filled(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query has read nothing of its topic: only the log shows what the table lacks."""
+    Pipeline(tmp_path).run(0, {"b": 2})
+    made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/{{topic}}"))
+    one_end(monkeypatch, SourceOffset("kafka", {partition("a"): Position(5, 5), partition("b"): Position(2, 2)}))
+    monkeypatch.setattr(module, "unread", lambda *_: (set(), {partition("a")}))
+    made._find_flows()
+    made._start_waiting()
+    (query,) = queries.by_name.values()
+    query.complete()
+    query.end()
+    made.look()
+    assert [*queries.by_name][1:] == ["a"], "its own query"
+
+
 def test_a_topic_created_before_the_query_looked_is_compared(
     tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,8 +200,9 @@ def test_a_topic_created_before_the_query_looked_is_compared(
     assert [*queries.by_name][1:] == ["c"]
 
 
-def test_a_planned_batch_that_another_query_has_written_in_part_is_left(
-    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made
+@pytest.mark.parametrize("written", [{"a": 6, "b": 1}, {"a": 9, "b": 3}], ids=["in part", "whole"])
+def test_a_planned_batch_that_another_query_has_written_is_left(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, written: dict[str, int]
 ) -> None:
     """It would overlap at each start."""
     pipeline = Pipeline(tmp_path)
@@ -198,7 +216,7 @@ def test_a_planned_batch_that_another_query_has_written_in_part_is_left(
     assert made._with_checkpoint(flow).checkpoint == str(folder)
     other = Pipeline(tmp_path)
     other.begin_query("another", {"a": 4, "b": 1})
-    other.run(0, {"a": 6, "b": 1})
+    other.run(0, written)
     assert made._with_checkpoint(flow).checkpoint == f"{folder}~2"
 
 
@@ -461,6 +479,34 @@ def test_a_topic_that_is_not_seen_for_a_time_goes_on_where_it_was(guarded: Guard
                 assert {tp.topic: end for tp, end in latest.items()} == {"a": 5 if may_see else 2, "b": 5}
             assert not planner.tables.lost
         guarded.deny("a")
+
+
+def test_topics_that_are_missing_after_the_start_hold_up_no_other(guarded: Guarded) -> None:
+    given = {"kafka.bootstrap.servers": guarded.plain, "subscribe": "a,b,gone", **APART}
+    with closing(Planner(SourceOptions.read(given))) as planner:
+        with pytest.raises(MissingTopicError, match="gone"):
+            planner.refresh()
+        begun = SourceOffset("kafka", {partition("a"): Position(2, 2)})
+        assert [tp.topic for tp in planner.refresh(Line(begun, ours=True))] == ["a", "b"]
+        with pytest.raises(TopicsNotReadError, match="topic gone: not read, since the topic does not exist"):
+            planner.tables.check_read()
+
+
+def test_what_is_known_of_topics_does_not_outlive_them(guarded: Guarded) -> None:
+    """The log of topic a begins at 2."""
+    given = {"kafka.bootstrap.servers": guarded.plain, "subscribe": "a", **APART, "startingOffsets": "earliest"}
+    with closing(Planner(SourceOptions.read(given))) as planner:
+        (tp,) = planner.refresh()
+        known, added = SourceOffset("kafka", {tp._replace(partition=1): Position(0, 0)}), [tp, tp._replace(partition=1)]
+        planner.tables.unknown.add("a")
+        planner.adapt(SourceOffset("kafka", {}), [tp])
+        assert not planner.tables.lost, "it is begun wherever its log is"
+        planner.adapt(known, added)
+        assert "should be read from offset 0" in str(planner.tables.lost["a"]), "a partition that was added since"
+        planner.adapt(SourceOffset("kafka", {tp._replace(topic_id=partition("b").topic_id): Position(0, 3)}), [tp])
+        assert not planner.tables.lost, "it was created again"
+        planner.ask = lambda *_, **more: {} if more == {"waits_for_leaders": False} else pytest.fail("it waits")  # type: ignore[method-assign,assignment]
+        assert planner._begun_later(SourceOffset("kafka", {tp: Position(2, 2)}), [tp]) == [tp], "it may have"
 
 
 @pytest.mark.parametrize(("name", "why"), [("isolateTables", "holds up no"), ("untilOffsets", "catch up")])

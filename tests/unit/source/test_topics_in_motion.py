@@ -332,6 +332,9 @@ def test_a_table_that_is_behind_lacks_what_has_expired(cluster: Cluster) -> None
     with cluster.stream(subscribe=name, **EARLIEST) as other:
         assert other.process_all() == [1, 2, 3]
         until = {"untilOffsets": other.offset_log[-1], "assign": json.dumps({name: [0]})}
+    never = {"startingTimestamp": str(2**50), "startingOffsetsByTimestampStrategy": "latest"}
+    with cluster.stream(**until, **never, **AT_ONCE) as stream:
+        assert stream.available_now() == [[1, 2, 3]], "from where the other query began, whatever it began with"
     until |= {**EARLIEST, **AT_ONCE}
     for gone, left in ((1, [2, 3]), (3, [])):
         cluster.forget_records(name, {0: gone})
