@@ -32,6 +32,7 @@ from sparkonce.exactly_once.errors import (
     PlanError,
     UnknownOutcomeError,
 )
+from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store.by_topic import TopicNames, tables_by_topic
 from sparkonce.offset_store.errors import OffsetStoreError
@@ -106,6 +107,11 @@ class TopicTables:
             )
         if replace:
             raise OptionError(f"{FORMAT}: outputMode complete cannot be combined with a table for each topic")
+        if source.options.isolate_tables and options.guarantee is Guarantee.AT_MOST_ONCE:
+            raise OptionError(
+                f"{FORMAT}: isolateTables cannot be combined with deliveryGuarantee={options.guarantee.value}: a table "
+                "that is left out would never get what it has refused, since its offsets are stored first"
+            )
         tables = cls(given, schema, isolates=source.options.isolate_tables)
         return SharedBatchSink(FORMAT, options.checkpoint, options.storage_options, source, tables)
 

@@ -8,7 +8,7 @@ ones are never used again, and never deleted.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparkonce.connectors.ingest.routing import Flow
 from sparkonce.exactly_once.checkpoint import Checkpoint
@@ -54,56 +54,56 @@ def _can_go_on(
     store_of: Callable[[str], OffsetStore | None],
     begun_later: Callable[[SourceOffset], Collection[TopicPartition]] | None,
 ) -> bool:
-    """Whether a query can go on with a checkpoint, whose last batch it may have to repeat: as `_Repeat` says of tables.
+    """Whether a query can go on with a checkpoint: no other query has written what it has planned, or anything past it.
 
-    Nor is a table of many to get its part of that batch if it has nothing of what is before the checkpoint, as if all
-    began there: such a table was dropped.
+    Nor is a table of many to get its part of the last batch if it has nothing of what is before the checkpoint, as if
+    all began there: such a table was dropped.
     """
     opened = Checkpoint.open(checkpoint, storage)
     done = {end.source: end.positions for end in committed(checkpoint, storage)}
     for end in _last_in(checkpoint, storage, "offsets"):
+        planned = opened.query_id(), opened.latest_batch_id()
+        before = done.get(end.source, {})
         by_topic: dict[str, list[TopicPartition]] = {}
         for tp in end.positions:
             by_topic.setdefault(tp.topic, []).append(tp)
         lacking: list[TopicPartition] = []
         for topic, own in by_topic.items():
-            before = done.get(end.source, {})
             reached = {tp: before[tp].next if tp in before else end.positions[tp].origin for tp in own}
-            table = _Repeat(reached, {tp: end.positions[tp].next for tp in own})
+            ends = {tp: end.positions[tp].next for tp in own}
+            has_moved = any(ends[tp] > reached[tp] for tp in own)
             store = store_of(topic)
             try:
                 stored = {} if store is None else store.read(end.source, own)
-                last = store.snapshot().last_batch(opened.query_id()) if store is not None and stored else None
+                if store is not None and _is_anothers(store, stored, reached, ends, *planned):
+                    return False
             except OffsetStoreError:
                 continue
-            if table.was_written_by_another(stored, last, opened.latest_batch_id()):
-                return False
-            lacking += [tp for tp in own if table.moved and tp not in stored and reached[tp]]
+            lacking += [tp for tp in own if has_moved and tp not in stored and reached[tp]]
         if begun_later is not None and lacking and not {*lacking}.isdisjoint(begun_later(end)):
             return False
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeat:
-    """A table's part of the last planned batch, which its query repeats if it is not committed."""
+def _is_anothers(
+    store: OffsetStore,
+    stored: Mapping[TopicPartition, int],
+    reached: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    query_id: str,
+    batch_id: int,
+) -> bool:
+    """Whether another query has written records of a table's part of a planned batch, or past it.
 
-    reached: Mapping[TopicPartition, int]
-    """Where it begins."""
-    ends: Mapping[TopicPartition, int]
-
-    @property
-    def moved(self) -> list[TopicPartition]:
-        """The partitions of which it has records."""
-        return [tp for tp, end in self.ends.items() if end > self.reached[tp]]
-
-    def was_written_by_another(self, stored: Mapping[TopicPartition, int], last: int | None, batch_id: int) -> bool:
-        """Whether another query has written records of it, or past it; ``last`` is this query's last batch there."""
-        if any(at > self.reached[tp] and at != self.ends[tp] for tp, at in stored.items()):
-            return True
-        there = {stored.get(tp) == self.ends[tp] for tp in self.moved}
-        # A query writes all of its part at once. The first of a query may be there by another: then it is skipped.
-        return len(there) > 1 or (there == {True} and last is not None and last < batch_id)
+    The part is from ``reached`` to ``ends``.
+    """
+    if any(at > reached[tp] and at != ends[tp] for tp, at in stored.items()):
+        return True
+    there = {stored.get(tp) == end for tp, end in ends.items() if end > reached[tp]}
+    if there != {True}:
+        return len(there) > 1  # a query writes all of its part at once
+    last = store.snapshot().last_batch(query_id)
+    return last is not None and last < batch_id  # None: its first batch there, which it then skips
 
 
 def was_shared(checkpoints: str, storage: Mapping[str, str], prefix: str) -> bool:

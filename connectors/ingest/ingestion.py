@@ -27,8 +27,10 @@ from sparkonce.connectors.ingest.compacting import Compactor, is_due
 from sparkonce.connectors.ingest.query import (
     batch_of,
     ends_of,
+    has_newer_schema,
     is_under_way,
     made_table,
+    may_stop,
     placed,
     start_query,
     table_path_of,
@@ -43,9 +45,7 @@ from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.lag.state import state_of
 from sparkonce.connectors.runtime.active_session import active_in_thread
 from sparkonce.connectors.runtime.failures import explain, is_behind
-from sparkonce.connectors.values.evolution import REMEDY, NoSchemaYetError, SchemaChangedError
-from sparkonce.connectors.values.options import VALUE
-from sparkonce.connectors.values.registered import columns_of_latest
+from sparkonce.connectors.values.evolution import REMEDY, NoSchemaYetError
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.notebook import table
 from sparkonce.offset_store import OffsetStore, OffsetStoreError
@@ -217,13 +217,8 @@ class Ingestion:
             self._compact_if_due(running)
             self._was_answered = self._was_answered or was_planned(running.query)
             if not running.ended and not running.query.isActive:
-                running.ended = True
-                self._find_behind(running, again=not self._settings.goes_on)
-                self._compact_if_due(running)
-                error = running.query.exception()
-                if error is not None and is_behind(TopicsNotReadError, error):
-                    running.unread = error
-                elif error is not None and not self._begins_again(running, error):
+                error = self._note_end(running)
+                if error is not None and not self._begins_again(running, error):
                     self._end_by(f"{running.flow} has failed: {explain(error)}", error)
                     return
             self._replace(running)
@@ -237,6 +232,21 @@ class Ingestion:
             self._start_waiting()
         except Exception as error:
             self._end_by(f"a query cannot be started: {explain(error)}", error)
+
+    def _note_end(self, running: _Running) -> BaseException | None:
+        """Note that a query has ended; return why, unless it has read all there is, but of topics that are noted."""
+        running.ended = True
+        self._find_behind(running)
+        self._compact_if_due(running)
+        error = running.query.exception()
+        if error is not None and is_behind(TopicsNotReadError, error):
+            running.unread, error = error, None
+        if error is None and not self._settings.goes_on:
+            try:
+                self._find_behind(running, again=True)
+            except (ConnectionError, KafkaError) as outage:
+                return outage
+        return error
 
     def _find_behind(self, running: _Running, *, again: bool = False) -> None:
         """Compare the tables of a shared query with where it stands, once for each batch, or all of them ``again``."""
@@ -307,7 +317,7 @@ class Ingestion:
         if running.successor is None or running.ended:
             return
         batch, until = batch_of(running.query), time.monotonic() + LOOK_INTERVAL_S
-        while not _may_stop(running.query, batch):
+        while not may_stop(running.query, batch):
             if time.monotonic() > until:
                 return  # tried again at the next look
             time.sleep(STOP_INTERVAL_S)
@@ -318,7 +328,7 @@ class Ingestion:
     def _begins_again(self, running: _Running, error: BaseException) -> bool:
         """Have a query that has ended started again, if that may help."""
         flow = running.flow
-        if _has_newer_schema(flow, error):
+        if has_newer_schema(flow, error):
             _log.info("%s begins again: %s", flow, explain(error).removesuffix(REMEDY).rstrip())
         else:
             if running.query.lastProgress is not None:
@@ -559,10 +569,10 @@ class Ingestion:
         flow, query = running.flow, running.query
         if not query.isActive:
             error = query.exception()
-            if error is not None and not _has_newer_schema(flow, error):
+            if error is not None and not has_newer_schema(flow, error):
                 self._end_by(f"{flow} has failed: {explain(error)}", error)
             return True
-        if not _may_stop(query, batch):
+        if not may_stop(query, batch):
             if in_time:
                 return False
             _log.warning(
@@ -585,16 +595,3 @@ class Ingestion:
                 all(self.lag.wait(each.query, LAST_REPORT_S) for each in self._running.values())
             finally:
                 self.lag.stop()
-
-
-def _may_stop(query: StreamingQuery, batch: int) -> bool:
-    """Whether a query is between batches, or has just completed one, since ``batch`` was reported a moment ago."""
-    return not query.status["isTriggerActive"] or batch_of(query) != batch
-
-
-def _has_newer_schema(flow: Flow, error: BaseException) -> bool:
-    """Return whether a query has ended only because its values have a newer schema, which it reads from the next start.
-
-    One that is bound to a version by its options does not.
-    """
-    return is_behind(SchemaChangedError, error) and VALUE in columns_of_latest(flow.source)

@@ -21,7 +21,10 @@ from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.table_writer import write_stream
 from sparkonce.connectors.ingest.routing import Flow, direct_source
 from sparkonce.connectors.kafka_source.options import OPTIONS
-from sparkonce.connectors.values.registered import resolved
+from sparkonce.connectors.runtime.failures import is_behind
+from sparkonce.connectors.values.evolution import SchemaChangedError
+from sparkonce.connectors.values.options import VALUE
+from sparkonce.connectors.values.registered import columns_of_latest, resolved
 from sparkonce.offset_store.offsets import SourceOffset, is_ours
 from sparkonce.options import KAFKA_FORMAT, OptionError
 
@@ -105,6 +108,19 @@ def was_planned(query: StreamingQuery) -> bool:
     """Whether a query has planned a batch, or found nothing to read: brokers have answered it."""
     status = query.status
     return query.lastProgress is not None or status["isDataAvailable"] or status["message"].startswith(_WAITING)
+
+
+def may_stop(query: StreamingQuery, batch: int) -> bool:
+    """Whether a query is between batches, or has just completed one, since ``batch`` was reported a moment ago."""
+    return not query.status["isTriggerActive"] or batch_of(query) != batch
+
+
+def has_newer_schema(flow: Flow, error: BaseException) -> bool:
+    """Return whether a query has ended only because its values have a newer schema, which it reads from the next start.
+
+    One that is bound to a version by its options does not.
+    """
+    return is_behind(SchemaChangedError, error) and VALUE in columns_of_latest(flow.source)
 
 
 def _selected(spark: SparkSession, rows: DataFrame, sql: str | None) -> DataFrame:

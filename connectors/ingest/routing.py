@@ -302,7 +302,7 @@ class Route:
         else:
             which = {"subscribe": topic or ",".join(self._topics)}
         chosen = {
-            "startingOffsets": given.starting_offsets or EARLIEST,
+            "startingOffsets": _start_of(topic, given.starting_offsets or EARLIEST),
             "columns": ",".join(names(given.columns)) or None,
             "valueFormat": given.value_format,
             "valueSchema": given.value_schema,
@@ -332,6 +332,17 @@ class Route:
         }
         kafka = of_producer(settings.client) if letters and letters.startswith(TOPIC) else {}
         return {**settings.storage_options, **kafka, **_set(chosen), **given.sink}
+
+
+def _start_of(topic: str | None, text: str) -> str:
+    """Return the start of one topic, if the text is JSON with those of several."""
+    try:
+        each = json.loads(text)
+    except ValueError:
+        return text  # a word, or what the source refuses
+    return (
+        text if topic is None or not isinstance(each, dict) or topic not in each else json.dumps({topic: each[topic]})
+    )
 
 
 def routes(settings: IngestSettings) -> list[Route]:

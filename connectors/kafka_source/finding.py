@@ -45,9 +45,9 @@ class TopicFinder:
         asked = self._existing(names | optional if options.isolate_tables else names, known)
         found = {name: topic for name, topic in asked.items() if name in names}
         missing = names - found.keys() - known - self._tables.forbidden
-        if options.isolate_tables:
-            self._tables.note_missing(missing if before else ())
-        if missing and not (options.isolate_tables and before):
+        goes_on = options.isolate_tables and bool(before)
+        self._tables.note_missing(missing if goes_on else ())
+        if missing and not goes_on:
             try:
                 found |= self._client.topics(missing)
             except MissingTopicError as error:

@@ -40,7 +40,7 @@ from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
 from sparkonce.connectors.kafka_source.tables import BOTH_IN_ONE_TABLE, TablesByTopic, by_name, by_topic
 from sparkonce.kafka.client.client import EARLIEST, LATEST, Client
-from sparkonce.kafka.client.metadata import Leader, MissingTopicError, TopicMetadata
+from sparkonce.kafka.client.metadata import ForbiddenTopicError, Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.client.retry import retry
 from sparkonce.offset_store import OffsetStore, OffsetStoreError, open_store
 from sparkonce.offset_store.group import GroupOffsets
@@ -119,11 +119,11 @@ class Planner:
         With isolated tables, also if a topic must not be described any more.
 
         Raises:
-            MissingTopicError, LeadersChangedError, PermissionError: if that keeps happening.
+            MissingTopicError, LeadersChangedError, ForbiddenTopicError: if that keeps happening.
         """
         note = lambda error: _log.info("kafka_once: %s, planning again", error)  # noqa: E731
         changed = (MissingTopicError, LeadersChangedError)
-        retried = (*changed, PermissionError) if self._options.isolate_tables else changed
+        retried = (*changed, ForbiddenTopicError) if self._options.isolate_tables else changed
         return retry(plan, retried, self._options.pauses_s(), note=note)
 
     def resolve(
@@ -290,7 +290,9 @@ class Planner:
         """Leave out new partitions that have no leader, and warn of these and of those ``known`` that have none."""
         leaderless = {tp for tp in partitions if _leader(self.topics, tp) is None}
         self.tables.note_leaderless(leaderless)
-        return [tp for tp in partitions if tp in known or tp not in leaderless]
+        begun = {tp.topic for tp in known}
+        waiting = {tp.topic for tp in leaderless} - begun  # a topic begins with all of its partitions
+        return [tp for tp in partitions if tp in known or not (tp in leaderless or tp.topic in waiting)]
 
     def advance(
         self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None
@@ -311,7 +313,7 @@ class Planner:
         }
         return SourceOffset(start.source, {**positions, **moved})
 
-    def without_those_behind(self, start: SourceOffset, latest: Offsets) -> Offsets:
+    def without_those_behind(self, start: SourceOffset, latest: Offsets, *, waits_for_leaders: bool = True) -> Offsets:
         """Return ``latest`` as if there were no more of topics whose tables lack records before ``start``.
 
         Nor of those whose tables cannot be read, or of which records are lost. So none of a batch's limit is spent on
@@ -322,17 +324,19 @@ class Planner:
         ranges = batch_ranges(start, self.advance(start, latest, None))
         moving = {tp: extent for tp, extent in ranges.items() if extent.end > extent.start}
         behind, without = self.tables.behind(start, moving)
-        made_anew = {tp.topic for tp in self._begun_later(start, without)}
+        made_anew = {tp.topic for tp in self._begun_later(start, without, waits_for_leaders)}
         behind.update(tp for tp in moving if tp.topic in made_anew)
         self.tables.note_behind({tp.topic for tp in behind})
         return {**latest, **{tp: start.positions[tp].next for tp in behind}}
 
-    def _begun_later(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    def _begun_later(
+        self, start: SourceOffset, partitions: Collection[TopicPartition], waits_for_leaders: bool
+    ) -> list[TopicPartition]:
         """Return those whose logs may have records before this query's origin, if it is to read all of them."""
         later = [tp for tp in partitions if start.positions[tp].origin]
         if not later or not self._options.reads_all:
             return []
-        earliest = self.ask(dict.fromkeys(later, EARLIEST), waits_for_leaders=False)
+        earliest = self.ask(dict.fromkeys(later, EARLIEST), waits_for_leaders=waits_for_leaders)
         return [tp for tp in later if earliest.get(tp, EARLIEST) < start.positions[tp].origin]
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:

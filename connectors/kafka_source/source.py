@@ -198,7 +198,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         to_read = self._without_waiting(position, latest, limit)
         if self._options.isolate_tables:
-            to_read = planner.without_those_behind(position, to_read)
+            to_read = planner.without_those_behind(position, to_read, waits_for_leaders=waits_for_leaders)
         is_all = to_read is latest and most is None and self._pinned is None
         end = newest if is_all else planner.advance(position, to_read, most, self._pinned)
         # Without any topic left, the previous position is kept, as in Spark's connector (SPARK-41375).

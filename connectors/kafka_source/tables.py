@@ -26,7 +26,7 @@ BOTH_IN_ONE_TABLE = (
     "For a table of the new topic's records alone, drop this one, or move it away"
 )
 _FORBIDDEN = "not read until the client may describe the topic (an ACL for DESCRIBE, which READ includes)"
-_MISSING = "not read, since the topic does not exist: if it was deleted, name it no more"
+_MISSING = "not read, since the topic does not exist: if it was deleted, remove it from the option"
 
 
 class TablesByTopic:

@@ -14,6 +14,10 @@ Address = tuple[str, int]
 """Host and port."""
 
 
+class ForbiddenTopicError(PermissionError):
+    """The client must not describe a topic."""
+
+
 class MissingTopicError(LookupError):
     """A topic, or a partition of it, does not exist."""
 
@@ -100,7 +104,7 @@ def topic_metadata(topic: Any, brokers: Mapping[int, Address]) -> TopicMetadata:
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
         raise MissingTopicError(f"topic {topic.name!r} does not exist: check its name, or create it first")
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
+        raise ForbiddenTopicError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
     if code is not ErrorCode.NONE:
         raise KafkaError(code, f"metadata of topic {topic.name}")
     partitions: dict[int, Leader | None] = {}

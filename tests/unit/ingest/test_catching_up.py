@@ -105,7 +105,7 @@ class World:
         source = {"subscribe": ",".join(TOPICS), "kafka.bootstrap.servers": "localhost:1", "handOver": "ranges"}
         stores = {"offsetStore": f"delta:{root}/{{topic}}", "appId": "app", "isolateTables": "true"}
         self.planner = Planner(SourceOptions.read({**source, **stores, "startingOffsets": "earliest"}))
-        self.planner.ask = lambda wanted: {tp: self.begins[name_of(tp)] for tp in wanted}  # type: ignore[method-assign]
+        self.planner.ask = lambda wanted, **_: {tp: self.begins[name_of(tp)] for tp in wanted}  # type: ignore[method-assign]
         self.begin_process()
 
     def begin_process(self) -> None:

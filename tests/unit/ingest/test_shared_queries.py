@@ -36,7 +36,7 @@ from sparkonce.connectors.kafka_source.ranges import NoLeaderError, ReadCount
 from sparkonce.connectors.kafka_source.reading import read_batches
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.connectors.kafka_source.tables import TopicsNotReadError
-from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.kafka.client.client import EARLIEST, LATEST, KafkaUnreachableError
 from sparkonce.kafka.client.metadata import Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store import open_store
@@ -180,6 +180,26 @@ def test_a_table_dropped_before_its_querys_first_batch_is_filled(
     query.end()
     made.look()
     assert [*queries.by_name][1:] == ["a"], "its own query"
+
+
+def test_an_outage_right_after_the_last_batch_begins_the_query_again(
+    tmp_path: Path, queries: FakeQueries, topics: list[str], ingestion: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out(*_: object) -> None:
+        raise KafkaUnreachableError("no broker answers")
+
+    Pipeline(tmp_path).run(0, {"b": 2})
+    made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/{{topic}}"))
+    one_end(monkeypatch, SourceOffset("kafka", {partition("a"): Position(5, 5), partition("b"): Position(0, 2)}))
+    monkeypatch.setattr(module, "unread", out)
+    made._find_flows()
+    made._start_waiting()
+    (query,) = queries.by_name.values()
+    query.complete()
+    query.end()
+    made.look()
+    assert made._waiting
+    assert made.exception() is None
 
 
 def test_a_topic_created_before_the_query_looked_is_compared(
@@ -506,7 +526,7 @@ def test_what_is_known_of_topics_does_not_outlive_them(guarded: Guarded) -> None
         planner.adapt(SourceOffset("kafka", {tp._replace(topic_id=partition("b").topic_id): Position(0, 3)}), [tp])
         assert not planner.tables.lost, "it was created again"
         planner.ask = lambda *_, **more: {} if more == {"waits_for_leaders": False} else pytest.fail("it waits")  # type: ignore[method-assign,assignment]
-        assert planner._begun_later(SourceOffset("kafka", {tp: Position(2, 2)}), [tp]) == [tp], "it may have"
+        assert planner._begun_later(SourceOffset("kafka", {tp: Position(2, 2)}), [tp], False) == [tp], "it may have"
 
 
 @pytest.mark.parametrize(("name", "why"), [("isolateTables", "holds up no"), ("untilOffsets", "catch up")])

@@ -335,6 +335,12 @@ def test_a_table_that_is_behind_lacks_what_has_expired(cluster: Cluster) -> None
     never = {"startingTimestamp": str(2**50), "startingOffsetsByTimestampStrategy": "latest"}
     with cluster.stream(**until, **never, **AT_ONCE) as stream:
         assert stream.available_now() == [[1, 2, 3]], "from where the other query began, whatever it began with"
+    with cluster.stream(subscribe=name, startingOffsets=json.dumps({name: {0: 2}})) as late:
+        assert late.process_all() == [3]
+        for given, read in ((EARLIEST, [1, 2, 3]), (never, [3])):
+            own = {"untilOffsets": late.offset_log[-1], "assign": until["assign"], **given, **AT_ONCE}
+            with cluster.stream(**own) as stream:
+                assert stream.available_now() == [read], "all of the log, if that is to be read"
     until |= {**EARLIEST, **AT_ONCE}
     for gone, left in ((1, [2, 3]), (3, [])):
         cluster.forget_records(name, {0: gone})
