@@ -74,6 +74,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
             "[queries wait](kafka_once.md#when-brokers-go-away)."
         ),
         "MissingTopicError": "Create the topic, or correct its name.",
+        "ForbiddenTopicError": "Give the client DESCRIBE and READ on the topic.",
     },
     "kafka.client.connection": {
         "SaslError": "Check `kafka.sasl.mechanism`, user and password, against the broker's listener.",

@@ -15,7 +15,7 @@ Address = tuple[str, int]
 
 
 class ForbiddenTopicError(PermissionError):
-    """The client must not describe a topic."""
+    """The client is not authorized to describe a topic."""
 
 
 class MissingTopicError(LookupError):
