@@ -74,6 +74,8 @@ WAYS_OUT: dict[str, dict[str, str]] = {
             "[queries wait](kafka_once.md#when-brokers-go-away)."
         ),
         "MissingTopicError": "Create the topic, or correct its name.",
+    },
+    "kafka.client.metadata": {
         "ForbiddenTopicError": "Give the client DESCRIBE and READ on the topic.",
     },
     "kafka.client.connection": {

@@ -99,7 +99,7 @@ def test_where_each_table_is_of_one_name_a_second_one_does_not_begin(tmp_path: P
     _write(tmp_path, _batch("else", "q2", 0, 30, 35))
     with pytest.raises(OffsetMismatchError, match=r"which has rows of appId 'app.a': those of another topic or entry"):
         _write(tmp_path, _batch("app.b", "q3", 0, 35, 40), apart)
-    _write(tmp_path, _batch("app.b", "q3", 0, 35, 40))
+    _write(tmp_path, _batch("app.b", "q3", 0, 35, 40), apart, "coveredTwice=true")
     for app_id, query in (("app.a", "q"), ("app.b", "q3")):
         _write(tmp_path, _batch(app_id, query, 1, 30 if query == "q" else 40, 50), apart)  # both are there already
 
