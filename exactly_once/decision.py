@@ -39,7 +39,8 @@ has read records before the batch, they must be there: by another application th
 wrote the query's batch before this one. Otherwise the checkpoint is that of another table: `BeginsLate`. Where the
 application has others of the same source there, and its checkpoint has read records of this one, that is so too: the
 table was put back from a copy without it, or has refused these records. The user can allow each. And where each table
-is to be of one application alone, a second one does not begin in it unless the user allows that: `TableOfAnother`.
+is to be of one application alone, a second one does not begin in it: `TableOfAnother`. The user can allow that where
+both read one topic.
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
@@ -314,7 +315,7 @@ def _under_another_name(stored: Stored, batch: Batch) -> CoveredByAnother | Tabl
         if past and not others.may_cover_twice:
             reader = max(past, key=lambda each: (past[each], each))
             return CoveredByAnother(key, ranges[key], *reader, past[reader])
-    if others.owner is not None and not others.may_cover_twice:
+    if others.owner is not None and not (others.may_cover_twice and others.owner in _readers(others)):
         return TableOfAnother(others.owner)
     if others.may_begin_late or not others.keeps_offsets or batch.record.batch_id == 0:
         return None
@@ -329,6 +330,11 @@ def _under_another_name(stored: Stored, batch: Batch) -> CoveredByAnother | Tabl
         return BeginsLate(key, ranges[key], batch.read_before[key], is_first=others.is_first)
     is_recorded = others.is_first and batch.is_one_of_all and not batch.is_determined_by_offsets
     return BeginsLate(None, None) if is_recorded and not handed_over else None
+
+
+def _readers(others: OtherApps) -> set[str]:
+    """Return the applications that have read the new partitions."""
+    return {app_id for ends in others.next_offsets.values() for app_id, _ in ends}
 
 
 def _partition_not_stored(stored: Stored, record: BatchRecord) -> PartitionNotStored | None:

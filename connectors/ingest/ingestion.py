@@ -272,7 +272,7 @@ class Ingestion:
 
     def _begin_again_behind(self) -> None:
         """With availableNow: read on once all tables have caught up; end with the reason if one does not."""
-        if not all(each.ended for each in self._running.values()) or self._catching_up.is_running:
+        if self._waiting or self._catching_up.is_running or not all(each.ended for each in self._running.values()):
             return
         for flow, why in self._catching_up.failed:
             self._end_by(f"{flow} has failed: {why}", IngestError(why))

@@ -290,9 +290,7 @@ class Planner:
         """Leave out new partitions that have no leader, and warn of these and of those ``known`` that have none."""
         leaderless = {tp for tp in partitions if _leader(self.topics, tp) is None}
         self.tables.note_leaderless(leaderless)
-        begun = {tp.topic for tp in known}
-        waiting = {tp.topic for tp in leaderless} - begun  # a topic begins with all of its partitions
-        return [tp for tp in partitions if tp in known or not (tp in leaderless or tp.topic in waiting)]
+        return [tp for tp in partitions if tp in known or tp not in leaderless]
 
     def advance(
         self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None

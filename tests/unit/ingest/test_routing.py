@@ -358,6 +358,12 @@ def test_tables_with_at_most_once_have_queries_of_their_own() -> None:
         assert (len(route.queries([])) == 1) is shared
 
 
+def test_each_query_has_the_start_of_its_topic() -> None:
+    start = '{"a": {"0": 1}, "b": {"0": 2}}'
+    found = made(IngestTable(topics="a,b", path="/t/{topic}", direct=False, starting_offsets=start))
+    assert [flow.source["startingOffsets"] for flow in found] == ['{"a": {"0": 1}}', '{"b": {"0": 2}}']
+
+
 def test_tables_with_names_share_a_query_that_knows_them() -> None:
     settings = IngestSettings.of(
         IngestTable(topic_pattern="^shop[.]", table="lake.{topic}"), (), app_id="shop", checkpoint="/c", kafka=KAFKA

@@ -37,7 +37,7 @@ from sparkonce.connectors.kafka_source.reading import read_batches
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.connectors.kafka_source.tables import TopicsNotReadError
 from sparkonce.kafka.client.client import EARLIEST, LATEST, KafkaUnreachableError
-from sparkonce.kafka.client.metadata import Leader, MissingTopicError, TopicMetadata
+from sparkonce.kafka.client.metadata import ForbiddenTopicError, Leader, MissingTopicError, TopicMetadata
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -197,9 +197,10 @@ def test_an_outage_right_after_the_last_batch_begins_the_query_again(
     (query,) = queries.by_name.values()
     query.complete()
     query.end()
+    query.fail("sparkonce.connectors.kafka_source.tables.TopicsNotReadError: topic b: b-0 was cut")
     made.look()
     assert made._waiting
-    assert made.exception() is None
+    assert made.exception() is None, "what was not read is told when the query has run again"
 
 
 def test_a_topic_created_before_the_query_looked_is_compared(
@@ -525,8 +526,26 @@ def test_what_is_known_of_topics_does_not_outlive_them(guarded: Guarded) -> None
         assert "should be read from offset 0" in str(planner.tables.lost["a"]), "a partition that was added since"
         planner.adapt(SourceOffset("kafka", {tp._replace(topic_id=partition("b").topic_id): Position(0, 3)}), [tp])
         assert not planner.tables.lost, "it was created again"
-        planner.ask = lambda *_, **more: {} if more == {"waits_for_leaders": False} else pytest.fail("it waits")  # type: ignore[method-assign,assignment]
-        assert planner._begun_later(SourceOffset("kafka", {tp: Position(2, 2)}), [tp], False) == [tp], "it may have"
+        asked: list[bool] = []
+        planner.ask = lambda *_, waits_for_leaders: asked.append(waits_for_leaders) or {}  # type: ignore[method-assign,assignment,func-returns-value]
+        for waits in (False, True):
+            assert planner._begun_later(SourceOffset("kafka", {tp: Position(2, 2)}), [tp], waits) == [tp], "it may have"
+        assert asked == [False, True]
+
+
+def test_a_plan_is_made_again_when_a_topic_must_not_be_described_any_more(guarded: Guarded) -> None:
+    errors = [ForbiddenTopicError("not allowed to read topic 'a'")]
+
+    def plan() -> str:
+        if errors:
+            raise errors.pop()
+        return "planned"
+
+    with closing(guarded.planner(subscribe="a,b", **APART)) as planner:
+        assert planner.while_topics_stay(plan) == "planned"
+    errors.append(ForbiddenTopicError("not allowed to read topic 'a'"))
+    with closing(guarded.planner(subscribe="a,b")) as planner, pytest.raises(ForbiddenTopicError):
+        planner.while_topics_stay(plan)
 
 
 @pytest.mark.parametrize(("name", "why"), [("isolateTables", "holds up no"), ("untilOffsets", "catch up")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -100,6 +101,10 @@ def test_where_each_table_is_of_one_name_a_second_one_does_not_begin(tmp_path: P
     with pytest.raises(OffsetMismatchError, match=r"which has rows of appId 'app.a': those of another topic or entry"):
         _write(tmp_path, _batch("app.b", "q3", 0, 35, 40), apart)
     _write(tmp_path, _batch("app.b", "q3", 0, 35, 40), apart, "coveredTwice=true")
+    first = _batch("app.c", "q4", 0, 0, 5)
+    other = {(source, tp._replace(topic_id="another")): at for (source, tp), at in first.record.ranges.items()}
+    with pytest.raises(OffsetMismatchError, match="those of another topic or entry"):
+        _write(tmp_path, replace(first, record=replace(first.record, ranges=other)), apart, "coveredTwice=true")
     for app_id, query in (("app.a", "q"), ("app.b", "q3")):
         _write(tmp_path, _batch(app_id, query, 1, 30 if query == "q" else 40, 50), apart)  # both are there already
 

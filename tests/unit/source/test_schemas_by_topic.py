@@ -56,9 +56,9 @@ class Query:
         self.stream = Stream(cluster.source_options(**source))
         self.schema = HandOver.of(self.stream.options).schema()
 
-    def sink(self) -> SharedBatchSink:
+    def sink(self, **more: str) -> SharedBatchSink:
         given = {"path": f"{self.root}/{{topic}}", "appId": "app", "checkpointLocation": str(self.checkpoint)}
-        return TopicTables.sink_of({**given, "mergeSchema": "true"}, self.schema)
+        return TopicTables.sink_of({**given, "mergeSchema": "true", **more}, self.schema)
 
     def begun(self) -> SharedBatchSink:
         """Plan the next batch, and begin it."""
@@ -137,5 +137,7 @@ def test_rows_of_such_a_query_go_into_no_single_table(
 ) -> None:
     query = Query(cluster, tmp_path, registry, "single-")
     query.stream.stop()
+    with pytest.raises(OptionError, match="isolateTables cannot be combined with deliveryGuarantee=at-most-once"):
+        query.sink(deliveryGuarantee="at-most-once")
     with pytest.raises(OptionError, match="write a table for each topic"):
         TableQuery.of({"path": "/t", "appId": "app", "checkpointLocation": "/c"}, query.schema)
