@@ -17,11 +17,11 @@ Slots = set[tuple[str, int]]
 class TopicFinder:
     """Finds topics for one query, and remembers which existed before: one that is gone is reported once."""
 
-    def __init__(self, options: SourceOptions, client: Client, tables: TablesByTopic) -> None:
-        self._options, self._client, self._tables = options, client, tables
+    def __init__(self, options: SourceOptions, tables: TablesByTopic) -> None:
+        self._options, self._tables = options, tables
         self._seen: set[str] = set()
 
-    def find(self, before: Slots, *, lenient: bool) -> dict[str, TopicMetadata]:
+    def find(self, client: Client, before: Slots, *, lenient: bool) -> dict[str, TopicMetadata]:
         """Return the topics that exist. Those read ``before`` may be missing, and if ``lenient`` all may.
 
         With isolated tables it notes those that this client must not describe. A pattern finds no such topic, and the
@@ -35,21 +35,21 @@ class TopicFinder:
         """
         optional, options = {topic for topic, _ in before}, self._options
         if options.pattern is not None:
-            found = self._client.matching_topics(options.pattern.finds)
+            found = client.matching_topics(options.pattern.finds)
             gone = set(filter(options.pattern.finds, optional - found.keys())) if options.isolate_tables else set()
             # One that is known to be forbidden is not asked for with each batch: the pattern finds it later.
             known = gone & self._tables.forbidden
-            return found | self._existing(gone - known, optional, also_forbidden=known)
+            return found | self._existing(client, gone - known, optional, also_forbidden=known)
         names = {*options.topics}
         known = self._seen | optional | (names if lenient else set())
-        asked = self._existing(names | optional if options.isolate_tables else names, known)
+        asked = self._existing(client, names | optional if options.isolate_tables else names, known)
         found = {name: topic for name, topic in asked.items() if name in names}
         missing = names - found.keys() - known - self._tables.forbidden
         goes_on = options.isolate_tables and bool(before)
         self._tables.note_missing(missing if goes_on else ())
         if missing and not goes_on:
             try:
-                found |= self._client.topics(missing)
+                found |= client.topics(missing)
             except MissingTopicError as error:
                 where = f"(option {self.chosen_by}; remove it there if it was deleted)"
                 raise MissingTopicError(f"{error} {where}") from None
@@ -72,11 +72,11 @@ class TopicFinder:
         return "subscribe" if self._options.pattern is None else "subscribePattern"
 
     def _existing(
-        self, names: set[str], known: set[str], also_forbidden: Set[str] = frozenset()
+        self, client: Client, names: set[str], known: set[str], also_forbidden: Set[str] = frozenset()
     ) -> dict[str, TopicMetadata]:
         """Return those of some topics that exist, and note which must not be described, of which some are ``known``."""
         forbidden: set[str] | None = set() if self._options.isolate_tables else None
-        found = self._client.existing_topics(names, forbidden) if names else {}
+        found = client.existing_topics(names, forbidden) if names else {}
         self._tables.note_forbidden({*(forbidden or ()), *also_forbidden}, before=known)
         return found
 

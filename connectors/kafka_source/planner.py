@@ -72,7 +72,7 @@ class Planner:
         """The metadata, and with it the leader epochs, in which the latest offsets were requested."""
         self.tables = TablesByTopic(options)
         """The tables that are each of one topic, if the query has such."""
-        self._finder = TopicFinder(options, self._client, self.tables)
+        self._finder = TopicFinder(options, self.tables)
         self._written: dict[TopicPartition, Position] = {}
         """Where isolated tables ended when their logs turned out to be cut."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
@@ -91,7 +91,7 @@ class Planner:
             KafkaUnreachableError: if no broker answers.
         """
         slots = {(tp.topic, tp.partition) for tp in before.offset.positions}
-        self.topics = self._finder.find(slots, lenient=lenient)
+        self.topics = self._finder.find(self._client, slots, lenient=lenient)
         return self._finder.partitions(self.topics, slots, lenient=lenient)
 
     def survey(self, start: Mapping[str, Any]) -> tuple[Line, list[TopicPartition]]:
