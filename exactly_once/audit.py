@@ -543,7 +543,7 @@ class Auditor:
                     else f"the two leaves this. Version {half.again_in} wrote the same records again: duplicates"
                 )
                 found.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
-            elif half.writes == Writes.OFFSETS and (half.follows or (app_id in self._rows.versions and not rows_first)):
+            elif half.writes == Writes.OFFSETS and app_id in self._rows.versions and (half.follows or not rows_first):
                 message = (
                     "its offsets were committed and its rows were not: with at-most-once, a crash between the two "
                     "leaves this, and the rows are lost; a batch without rows, and one that still runs, look the same"

@@ -139,7 +139,7 @@ class Delivery:
         return True
 
     def _follows(self, writes: Writes) -> Writes | None:
-        """Return what another commit to the same table has of a batch whose first one holds ``writes``."""
+        """Return what the second commit of a batch to the same table holds, if the first one holds ``writes``."""
         return None if self.offsets is not None else (Writes.ROWS | Writes.OFFSETS) & ~writes
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:

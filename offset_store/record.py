@@ -205,7 +205,8 @@ class Commit(Generic[FileT]):
     """Whether the application writes a partition for the first time into this table of rows: it must conflict with
     such a commit of another."""
     follows: Writes | None = None
-    """What the next commit to the same table has of the batch; None if this is all, or the rest goes elsewhere."""
+    """What a second commit to the same table holds, of rows only if there are any; None if the batch has no second one
+    there."""
 
     def to_info(self) -> dict[str, Any]:
         """Return the JSON object that a Delta commit's ``commitInfo`` has of it."""

@@ -234,7 +234,7 @@ class Ingestion:
             self._end_by(f"a query cannot be started: {explain(error)}", error)
 
     def _note_end(self, running: _Running) -> BaseException | None:
-        """Note that a query has ended; return why, unless it has read all there is, but of topics that are noted."""
+        """Note that a query has ended; return its error, unless that only names topics that it has not read."""
         running.ended = True
         self._find_behind(running)
         self._compact_if_due(running)

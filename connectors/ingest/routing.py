@@ -340,9 +340,8 @@ def _start_of(topic: str | None, text: str) -> str:
         each = json.loads(text)
     except ValueError:
         return text  # a word, or what the source refuses
-    return (
-        text if topic is None or not isinstance(each, dict) or topic not in each else json.dumps({topic: each[topic]})
-    )
+    is_of_topic = isinstance(each, dict) and topic in each
+    return json.dumps({topic: each[topic]}) if is_of_topic else text
 
 
 def routes(settings: IngestSettings) -> list[Route]:

@@ -38,8 +38,8 @@ class TopicFinder:
             found = client.matching_topics(options.pattern.finds)
             gone = set(filter(options.pattern.finds, optional - found.keys())) if options.isolate_tables else set()
             # One that is known to be forbidden is not asked for with each batch: the pattern finds it later.
-            known = gone & self._tables.forbidden
-            return found | self._existing(client, gone - known, optional, also_forbidden=known)
+            hidden = gone & self._tables.forbidden
+            return found | self._existing(client, gone - hidden, optional, hidden)
         names = {*options.topics}
         known = self._seen | optional | (names if lenient else set())
         asked = self._existing(client, names | optional if options.isolate_tables else names, known)
@@ -72,12 +72,15 @@ class TopicFinder:
         return "subscribe" if self._options.pattern is None else "subscribePattern"
 
     def _existing(
-        self, client: Client, names: set[str], known: set[str], also_forbidden: Set[str] = frozenset()
+        self, client: Client, names: set[str], known: set[str], hidden: Set[str] = frozenset()
     ) -> dict[str, TopicMetadata]:
-        """Return those of some topics that exist, and note which must not be described, of which some are ``known``."""
+        """Return the topics that exist, and note those that must not be described, and the ``hidden`` ones as such.
+
+        ``known`` are those that may have been read before.
+        """
         forbidden: set[str] | None = set() if self._options.isolate_tables else None
         found = client.existing_topics(names, forbidden) if names else {}
-        self._tables.note_forbidden({*(forbidden or ()), *also_forbidden}, before=known)
+        self._tables.note_forbidden(hidden | (forbidden or set()), before=known)
         return found
 
     def _numbers(self, topic: TopicMetadata, optional: Slots | None) -> list[int]:

@@ -215,10 +215,10 @@ class SourceOptions:
         False,
         "with a table for each topic: true: a table that refuses its rows does not stop the query; its topic is not "
         "read until its table has all records before the next batch, which another query writes (sparkonce ingest "
-        "does that), nor once records of it are lost or while the client must not describe it, which "
-        "Trigger.AvailableNow reports as an error at its end (a topic that it must not describe only by name), "
-        "nor where a partition has no leader; of two topics with one table the second is left out; where a registry's "
-        "latest schemas are read, each topic has its own. false: it stops the query",
+        "does that), nor once records of it are lost or while the client must not describe it (Trigger.AvailableNow "
+        "reports both as an error at its end, the latter only if the options name the topic), nor while a partition "
+        "has no leader; of two topics with one table the second is left out; where a registry's latest schemas are "
+        "read, each topic has its own. false: it stops the query",
         scope=Scope.STREAM,
         group=_STORES,
     )

@@ -233,7 +233,7 @@ class World:
         shutil.rmtree(self.root / topic, ignore_errors=True)
 
     def drop_what_lacks_expired_records(self) -> None:
-        """Do what a user does, who wants a table of the records that are left: the errors say that others are lost."""
+        """Drop tables whose errors say that records have expired, as a user does who accepts that."""
         for behind in self.catching_up._behind.values():
             if DataLossError.__name__ in behind.why:
                 self.drop(behind.flow.topics)

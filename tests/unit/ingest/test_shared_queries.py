@@ -41,7 +41,7 @@ from sparkonce.kafka.client.metadata import ForbiddenTopicError, Leader, Missing
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
-from tests.unit.ingest.fake_queries import SPARK, FakeQueries
+from tests.unit.ingest.fake_queries import SPARK, FakeQueries, FakeQuery
 from tests.unit.sink.test_shared_batch import Pipeline, partition
 
 KAFKA = {"bootstrap.servers": "localhost:1"}
@@ -139,6 +139,14 @@ def test_with_available_now_a_topic_that_was_not_read_fails(
         made.awaitTermination(0)
 
 
+def begun(made: Ingestion, queries: FakeQueries) -> FakeQuery:
+    """Start the only query of an ingestion."""
+    made._find_flows()
+    made._start_waiting()
+    (query,) = queries.by_name.values()
+    return query
+
+
 def one_end(monkeypatch: pytest.MonkeyPatch, *ends: SourceOffset) -> None:
     """Let the shared query stand at these ends after its batches."""
     after = lambda query: [] if query.lastProgress is None else [ends[query.lastProgress["batchId"]]]  # noqa: E731
@@ -151,9 +159,7 @@ def test_a_table_dropped_between_two_batches_of_available_now_is_filled(
     pipeline = Pipeline(tmp_path)
     made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/{{topic}}"))
     one_end(monkeypatch, end(a=4, b=2), end(a=4, b=9))
-    made._find_flows()
-    made._start_waiting()
-    (query,) = queries.by_name.values()
+    query = begun(made, queries)
     pipeline.run(0, {"a": 4, "b": 2})
     query.complete()
     made.look()
@@ -173,9 +179,7 @@ def test_a_table_dropped_before_its_querys_first_batch_is_filled(
     made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/{{topic}}"))
     one_end(monkeypatch, SourceOffset("kafka", {partition("a"): Position(5, 5), partition("b"): Position(2, 2)}))
     monkeypatch.setattr(module, "unread", lambda *_: (set(), {partition("a")}))
-    made._find_flows()
-    made._start_waiting()
-    (query,) = queries.by_name.values()
+    query = begun(made, queries)
     query.complete()
     query.end()
     made.look()
@@ -192,15 +196,13 @@ def test_an_outage_right_after_the_last_batch_begins_the_query_again(
     made = ingestion(IngestTable(topics="a,b", path=f"{tmp_path}/{{topic}}"))
     one_end(monkeypatch, SourceOffset("kafka", {partition("a"): Position(5, 5), partition("b"): Position(0, 2)}))
     monkeypatch.setattr(module, "unread", out)
-    made._find_flows()
-    made._start_waiting()
-    (query,) = queries.by_name.values()
+    query = begun(made, queries)
     query.complete()
     query.end()
     query.fail("sparkonce.connectors.kafka_source.tables.TopicsNotReadError: topic b: b-0 was cut")
     made.look()
     assert made._waiting
-    assert made.exception() is None, "what was not read is told when the query has run again"
+    assert made.exception() is None, "the query reports unread topics after its next run"
 
 
 def test_a_topic_created_before_the_query_looked_is_compared(

@@ -270,6 +270,14 @@ def test_the_audit_finds_what_at_most_once_has_lost(
     assert "offsets-without-rows" in capsys.readouterr().out
 
 
+def test_the_audit_expects_no_rows_where_at_most_once_has_never_had_any(tmp_path: Path) -> None:
+    """As in a table of dead letters without any."""
+    pipeline = Pipeline(tmp_path, Guarantee.AT_MOST_ONCE)
+    pipeline.gone = {"a": 4}
+    pipeline.run(0, {"a": 4})
+    assert main(["audit", str(tmp_path / "a"), "--strict"]) == 0
+
+
 def test_a_table_whose_ranges_no_task_was_told_to_read_stops_the_batch(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path)
     pipeline.tables.by_topic = lambda handed_over: {  # type: ignore[method-assign]

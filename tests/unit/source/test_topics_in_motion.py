@@ -309,49 +309,6 @@ def isolated(folder: Path) -> dict[str, str]:
     return {"offsetStore": f"delta:{folder}/{{topic}}", "appId": "app", "isolateTables": "true"}
 
 
-def test_where_another_query_stands_is_no_end_in_a_topic_made_anew(cluster: Cluster) -> None:
-    name = cluster.create()
-    cluster.send(name, [1, 2, 3])
-    for given in (EARLIEST, LENIENT):
-        with cluster.stream(subscribe=name, **EARLIEST) as other:
-            assert other.process_all() == [1, 2, 3]
-            until = {"untilOffsets": other.offset_log[-1], "assign": json.dumps({name: [0]})}
-        cluster.send(name, [4])
-        with cluster.stream(**until, **given, **AT_ONCE) as stream:
-            assert stream.available_now() == [[1, 2, 3]]
-        cluster.recreate(name)
-        cluster.send(name, [1, 2, 3])
-        with cluster.stream(**until, **given, **AT_ONCE) as stream, pytest.raises(RecreatedTopicError):
-            stream.available_now()
-
-
-def test_a_table_that_is_behind_lacks_what_has_expired(cluster: Cluster) -> None:
-    """If that is allowed, it has passed these records, also if nothing else is left to read."""
-    name = cluster.create()
-    cluster.send(name, [1, 2, 3])
-    with cluster.stream(subscribe=name, **EARLIEST) as other:
-        assert other.process_all() == [1, 2, 3]
-        until = {"untilOffsets": other.offset_log[-1], "assign": json.dumps({name: [0]})}
-    never = {"startingTimestamp": str(2**50), "startingOffsetsByTimestampStrategy": "latest"}
-    with cluster.stream(**until, **never, **AT_ONCE) as stream:
-        assert stream.available_now() == [[1, 2, 3]], "from where the other query began, whatever it began with"
-    with cluster.stream(subscribe=name, startingOffsets=json.dumps({name: {0: 2}})) as late:
-        assert late.process_all() == [3]
-        for given, read in ((EARLIEST, [1, 2, 3]), (never, [3])):
-            own = {"untilOffsets": late.offset_log[-1], "assign": until["assign"], **given, **AT_ONCE}
-            with cluster.stream(**own) as stream:
-                assert stream.available_now() == [read], "all of the log, if that is to be read"
-    until |= {**EARLIEST, **AT_ONCE}
-    for gone, left in ((1, [2, 3]), (3, [])):
-        cluster.forget_records(name, {0: gone})
-        lost = rf"no records of {name}-0, which are to be read from offset 0 on, but its log begins at {gone} now"
-        with cluster.stream(**until) as stream, pytest.raises(DataLossError, match=lost):
-            stream.available_now()
-        with cluster.stream(**until, failOnDataLoss="false") as stream:
-            assert stream.available_now() == [left]
-            assert positions(stream) == positions(other)
-
-
 def test_a_batch_that_was_planned_before_its_topic_was_deleted(cluster: Cluster, two: tuple[str, str]) -> None:
     gone, stays = two
     given = {"subscribe": f"{gone},{stays}", "minPartitions": "2", **AT_ONCE}
